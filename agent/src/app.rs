@@ -146,7 +146,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let pool = workers(&config).await.map_err(io("start the workers"))?;
 
     let inventory = Arc::new(Inventory::new(config.classes.clone(), config.quarantine));
-    let (keeper, asked_of_keeper) = Keeper::new();
+    let (keeper, keeper_requests) = Keeper::new();
     let sender = Sender {
         node: config.node_id.clone(),
         instance: uuid::Uuid::new_v4().to_string(),
@@ -159,17 +159,17 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let evidence = CollectedEvidence::default();
     let store = Store::new(node.state_dir());
     let loaded = store.load().await;
-    inventory.update(|known| {
-        known.recall(loaded.known);
-        known.tombstones = loaded.tombstones;
-        known.overrides.clone_from(&config.health.overrides);
-        known.polls = Some(config.health.clone());
-        known.lvm_unavailable = lvm_unavailable;
+    inventory.update(|state| {
+        state.recall(loaded.known);
+        state.tombstones = loaded.tombstones;
+        state.overrides.clone_from(&config.health.overrides);
+        state.polls = Some(config.health.clone());
+        state.lvm_unavailable = lvm_unavailable;
     });
     let on_disk = inventory.remembered();
     let underway = Underway::new(&config.runtime_dir).load().await;
     let underway = underway.map_err(io("read what an earlier agent was creating"))?;
-    inventory.update(|known| known.remembered.in_doubt.extend(underway));
+    inventory.update(|state| state.remembered.in_doubt.extend(underway));
     volumes
         .node()
         .mounts()
@@ -248,7 +248,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         delete,
         store,
         on_disk,
-        asked_of_keeper,
+        keeper_requests,
         stop.clone(),
     ));
     let (mounted, listened) = watch::channel(Vec::new());
@@ -392,7 +392,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         stop.clone(),
     ));
     let csi_server = tokio::spawn(server::serve(csi, csi_socket, stop.clone()));
-    tasks.spawn(manager::say_ready(
+    tasks.spawn(manager::notify_ready(
         ready,
         "looking at the drives",
         format!("serving node {}", config.node_id),
@@ -419,7 +419,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         _ = terminate.recv() => tracing::info!("received SIGTERM; stopping"),
         _ = interrupt.recv() => tracing::info!("received SIGINT; stopping"),
     }
-    manager::say_stopping().await;
+    manager::notify_stopping().await;
     // The kubelet first, so that it sends no more requests; then the sockets; then running operations.
     registering.cancel();
     if let Some(task) = registered
@@ -458,7 +458,7 @@ async fn dial_controllers(
     let Some(controller) = config.controller else {
         return;
     };
-    let mut said = String::new();
+    let mut logged = String::new();
     let credentials = match controller.tls {
         None => None,
         Some(files) => loop {
@@ -466,12 +466,12 @@ async fn dial_controllers(
                 Ok(credentials) => break Some(credentials),
                 Err(error) => {
                     let why = chain(&error);
-                    if why != said {
+                    if why != logged {
                         tracing::error!(
                             error = why,
                             "invalid certificates; not connecting to controllers"
                         );
-                        said = why;
+                        logged = why;
                     }
                 }
             }
@@ -552,8 +552,8 @@ fn ready(
     tasks.spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}
-            seen = async { snapshots.wait_for(|snapshot| snapshot.ready).await.is_ok() } => {
-                sender.send_replace(seen);
+            is_ready = async { snapshots.wait_for(|snapshot| snapshot.ready).await.is_ok() } => {
+                sender.send_replace(is_ready);
                 stop.cancelled().await;
             }
         }

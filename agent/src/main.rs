@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     cli::complete::if_completing();
     match drivebay_common::parse::parse::<Cli>().command {
         Command::Run(run) => agent(run),
-        other => ask(other),
+        other => run_command(other),
     }
 }
 
@@ -41,7 +41,7 @@ fn agent(RunArgs { config, options }: RunArgs) -> ExitCode {
     app::run(checked.config, options)
 }
 
-fn ask(command: Command) -> ExitCode {
+fn run_command(command: Command) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -158,7 +158,7 @@ async fn serve_once(
                 break Ended::Stopped;
             }
             () = shutdown.cancelled() => break Ended::Stopped,
-            said = verdict.recv() => match said {
+            received = verdict.recv() => match received {
                 Some(Verdict::Accepted) => {
                     *refusals = 0;
                     info!("driver registered by the kubelet");
@@ -184,12 +184,12 @@ async fn serve_once(
 /// Waits until the CSI socket responds as a CSI driver.
 async fn wait_for_csi(socket: &Path) {
     loop {
-        let asked = async {
+        let query = async {
             let channel = dial::once(socket).await.ok()?;
             let mut client = IdentityClient::new(channel);
             client.get_plugin_info(GetPluginInfoRequest {}).await.ok()
         };
-        if let Ok(Some(_)) = timeout(CSI_DEADLINE, asked).await {
+        if let Ok(Some(_)) = timeout(CSI_DEADLINE, query).await {
             return;
         }
         tokio::time::sleep(CSI_POLL).await;

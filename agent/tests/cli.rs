@@ -17,7 +17,7 @@ mod cli {
 
 use std::time::{Duration, Instant};
 
-use cli::fake::{ask, err, out, run, serve, write};
+use cli::fake::{err, out, run, run_against, serve, write};
 
 #[tokio::test]
 async fn without_an_agent_the_exit_code_is_3_and_the_message_helps() {
@@ -51,20 +51,20 @@ async fn without_an_agent_the_exit_code_is_3_and_the_message_helps() {
 
 #[tokio::test]
 async fn health_has_one_exit_code_for_well_one_for_wrong_and_one_for_not_knowing() {
-    let well = ask(&serve("wwn-x", false), &["health"]).await;
+    let well = run_against(&serve("wwn-x", false), &["health"]).await;
     assert_eq!(well.status.code(), Some(0), "{}", err(&well));
     assert_eq!(
         out(&well),
         "node7 is well: 0 drives and 1 volume, nothing is wrong\n"
     );
     let served = serve("wwn-sick", false);
-    let wrong = ask(&served, &["health"]).await;
+    let wrong = run_against(&served, &["health"]).await;
     assert_eq!((wrong.status.code(), err(&wrong)), (Some(1), String::new()));
     assert_eq!(
         out(&wrong),
         "node7: 1 thing is wrong\n\nBAD  drive wwn-sick (sdx)\n    MediumReadOnly: replace the drive\n\n1 drive: 1 BAD\n"
     );
-    let json = ask(&served, &["health", "-o", "json"]).await;
+    let json = run_against(&served, &["health", "-o", "json"]).await;
     assert_eq!(json.status.code(), Some(1));
     assert!(out(&json).contains("\"well\": false"), "{}", out(&json));
     let unknown = run(&["health", "--socket", "/nonexistent/agent.sock"]).await;
@@ -80,7 +80,7 @@ async fn health_has_one_exit_code_for_well_one_for_wrong_and_one_for_not_knowing
 async fn one_drive_and_one_volume_are_shown_by_any_name() {
     let served = serve("wwn-sick", false);
     for name in ["wwn-sick", "wwn-s", "sdx", "/dev/sdx"] {
-        let output = ask(&served, &["drive", "show", name]).await;
+        let output = run_against(&served, &["drive", "show", name]).await;
         assert_eq!(output.status.code(), Some(0), "{}", err(&output));
         let text = out(&output);
         assert!(
@@ -89,20 +89,20 @@ async fn one_drive_and_one_volume_are_shown_by_any_name() {
             "{text}"
         );
     }
-    let output = ask(&served, &["drive", "show", "sdy"]).await;
+    let output = run_against(&served, &["drive", "show", "sdy"]).await;
     assert_eq!(output.status.code(), Some(6));
     assert!(
         err(&output).contains("there is no drive \"sdy\""),
         "{}",
         err(&output)
     );
-    let output = ask(&served, &["volume", "show", "pvc"]).await;
+    let output = run_against(&served, &["volume", "show", "pvc"]).await;
     assert!(
         out(&output).starts_with("Volume pvc-1\n"),
         "{}",
         out(&output)
     );
-    let output = ask(&served, &["volume", "show", "pvc-1", "-o", "json"]).await;
+    let output = run_against(&served, &["volume", "show", "pvc-1", "-o", "json"]).await;
     assert!(
         out(&output).contains("\"its_drive\": null"),
         "{}",
@@ -111,34 +111,34 @@ async fn one_drive_and_one_volume_are_shown_by_any_name() {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_is_said_and_an_unknown_drive_is_refused() {
+async fn what_was_acknowledged_is_printed_and_an_unknown_drive_is_refused() {
     let served = serve("wwn-sick", false);
     let mut line = vec![
         "drive", "ack", "wwn-sick", "--note", "seen it", "--by", "ann",
     ];
     line.extend(["--use", "--until", "2030-12-31"]);
     // It is BAD: the options are repeated in what is to be typed.
-    let output = ask(&served, &line).await;
+    let output = run_against(&served, &line).await;
     assert_eq!(output.status.code(), Some(2), "{}", out(&output));
     let typed =
         "drive ack wwn-sick --confirm wwn-sick --note 'seen it' --by ann --until 2030-12-31 --use";
     assert!(err(&output).contains(typed), "{}", err(&output));
     line.extend(["--confirm", "wwn-sick"]);
-    let output = ask(&served, &line).await;
+    let output = run_against(&served, &line).await;
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     assert_eq!(
         out(&output),
         "acknowledged: ReportedUncorrect (187 uncorrected errors: 3): reads failed\n\
          drive wwn-sick is BAD, acknowledged and takes new volumes; what was acknowledged counts again when it gets worse\n"
     );
-    let output = ask(&served, &["drive", "unack", "wwn-sick", "--by", "ann"]).await;
+    let output = run_against(&served, &["drive", "unack", "wwn-sick", "--by", "ann"]).await;
     assert_eq!(
         out(&output),
         "the acknowledgement is withdrawn\n\
          counts: ReportedUncorrect: reads failed\n\
          drive wwn-sick is BAD and takes no new volumes\n"
     );
-    let output = ask(&served, &["drive", "ack", "wwn-other"]).await;
+    let output = run_against(&served, &["drive", "ack", "wwn-other"]).await;
     assert_eq!(output.status.code(), Some(6));
     assert!(
         err(&output).contains("there is no drive \"wwn-other\""),
@@ -148,10 +148,10 @@ async fn what_was_acknowledged_is_said_and_an_unknown_drive_is_refused() {
 }
 
 #[tokio::test]
-async fn an_agent_that_says_nothing_is_given_up_after_five_seconds() {
+async fn an_agent_that_does_not_respond_is_given_up_after_five_seconds() {
     let served = serve("wwn-x", true);
     let started = Instant::now();
-    let output = ask(&served, &["drives"]).await;
+    let output = run_against(&served, &["drives"]).await;
     assert_eq!(output.status.code(), Some(3), "{}", err(&output));
     assert!(
         err(&output).contains("did not answer within 5s"),
@@ -164,20 +164,20 @@ async fn an_agent_that_says_nothing_is_given_up_after_five_seconds() {
 #[tokio::test]
 async fn what_the_agent_sees_is_shown() {
     let served = serve("wwn-x", false);
-    let output = ask(&served, &["drives"]).await;
+    let output = run_against(&served, &["drives"]).await;
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     assert!(
         out(&output).contains("\n  Filesystem (sdx): ext4\n"),
         "{}",
         out(&output)
     );
-    let output = ask(&served, &["drives", "-o", "json"]).await;
+    let output = run_against(&served, &["drives", "-o", "json"]).await;
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["drives"][0]["rejects"][0]["code"], "Filesystem");
-    let output = ask(&served, &["volumes", "-o", "json"]).await;
+    let output = run_against(&served, &["volumes", "-o", "json"]).await;
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["volumes"][0]["name"], "pvc-1");
-    let output = ask(&served, &["rescan"]).await;
+    let output = run_against(&served, &["rescan"]).await;
     assert!(out(&output).contains("revision 42"), "{}", out(&output));
 }
 
@@ -185,7 +185,7 @@ async fn what_the_agent_sees_is_shown() {
 async fn a_wipe_without_the_identity_only_shows_what_would_be_lost() {
     // The fake agent panics when it is asked to wipe with anything but the identity, or nothing.
     let served = serve("wwn-x", false);
-    let output = ask(&served, &["drive", "wipe", "sdx"]).await;
+    let output = run_against(&served, &["drive", "wipe", "sdx"]).await;
     assert_eq!(output.status.code(), Some(2));
     let text = err(&output);
     assert!(text.contains("Filesystem: ext4"), "{text}");
@@ -197,7 +197,7 @@ async fn a_wipe_without_the_identity_only_shows_what_would_be_lost() {
         "{text}"
     );
     for wrong in ["sdx", "wwn", "WWN-X", ""] {
-        let output = ask(&served, &["drive", "wipe", "sdx", "--confirm", wrong]).await;
+        let output = run_against(&served, &["drive", "wipe", "sdx", "--confirm", wrong]).await;
         assert_eq!(output.status.code(), Some(2), "{wrong}");
         assert!(
             err(&output).contains("nothing was changed"),
@@ -205,14 +205,14 @@ async fn a_wipe_without_the_identity_only_shows_what_would_be_lost() {
             err(&output)
         );
     }
-    let output = ask(&served, &["drive", "wipe", "sdy"]).await;
+    let output = run_against(&served, &["drive", "wipe", "sdy"]).await;
     assert_eq!(output.status.code(), Some(6));
 }
 
 #[tokio::test]
 async fn a_confirmed_wipe_runs_to_its_end() {
     let served = serve("wwn-x", false);
-    let output = ask(
+    let output = run_against(
         &served,
         &["drive", "wipe", "/dev/sdx", "--confirm", "wwn-x"],
     )
@@ -225,7 +225,7 @@ async fn a_confirmed_wipe_runs_to_its_end() {
 #[tokio::test]
 async fn a_wipe_that_is_refused_or_breaks_off_has_failed() {
     let served = serve("wwn-in-use", false);
-    let output = ask(
+    let output = run_against(
         &served,
         &["drive", "wipe", "sdx", "--confirm", "wwn-in-use"],
     )
@@ -237,12 +237,12 @@ async fn a_wipe_that_is_refused_or_breaks_off_has_failed() {
         &["drive", "wipe", "sdx"][..],
         &["drive", "wipe", "sdx", "--confirm", "x"],
     ] {
-        let output = ask(&served, unconfirmed).await;
+        let output = run_against(&served, unconfirmed).await;
         assert_eq!(output.status.code(), Some(1), "{}", err(&output));
         assert!(!err(&output).contains("--confirm"), "{}", err(&output));
     }
     let served = serve("wwn-dies", false);
-    let output = ask(&served, &["drive", "wipe", "sdx", "--confirm", "wwn-dies"]).await;
+    let output = run_against(&served, &["drive", "wipe", "sdx", "--confirm", "wwn-dies"]).await;
     assert_eq!(output.status.code(), Some(1));
     assert!(
         err(&output).contains("stopped at 512 GiB of 1 TiB"),
@@ -304,10 +304,10 @@ async fn check_config_shows_what_was_meant_and_what_can_never_match() {
     let check = async |text: &str| {
         let path = write(dir.path(), text);
         let output = run(&["check-config", "--config", path.to_str().unwrap()]).await;
-        let said = err(&output).replace(&format!("{}/", dir.path().display()), "");
-        (output.status.code().unwrap(), said)
+        let stderr = err(&output).replace(&format!("{}/", dir.path().display()), "");
+        (output.status.code().unwrap(), stderr)
     };
-    let (code, said) = check(
+    let (code, stderr) = check(
         "[[classes]]\nname = 'a'\n[[class]]\nname = 'b'\nmedia = 'hdd'\nselect.drive = '*'\n",
     )
     .await;
@@ -316,17 +316,17 @@ async fn check_config_shows_what_was_meant_and_what_can_never_match() {
         "drivebay.toml:1: unknown key `classes` in the file (did you mean [[class]]?)",
         "drivebay.toml:5: unknown key `media` in [[class]] (it belongs into [class.select])",
     ] {
-        assert!(said.contains(line), "{line}: {said}");
+        assert!(stderr.contains(line), "{line}: {stderr}");
     }
-    let (code, said) = check(
+    let (code, stderr) = check(
         "[[class]]\nname = 'a'\n[class.select]\npath = ['/dev/loop1']\n[[class]]\nname = 'b'\npriority = 1\n[class.select]\n\
          drive = ['/dev/disk/by-id/wwn-0x5000c500a1b2c3d4', '/dev/disk/by-id/usb-Disk_1-0:0', '/dev/sdb']\n",
     )
     .await;
-    assert_eq!(code, 0, "{said}");
-    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(code, 0, "{stderr}");
+    let lines: Vec<&str> = stderr.lines().collect();
     let [never, unsupported, changes] = lines.as_slice() else {
-        panic!("three warnings: {said}")
+        panic!("three warnings: {stderr}")
     };
     assert_eq!(
         *never,
@@ -346,7 +346,7 @@ async fn check_config_shows_what_was_meant_and_what_can_never_match() {
 }
 
 #[tokio::test]
-async fn check_config_has_the_kernel_check_mount_options_or_says_that_it_did_not() {
+async fn check_config_has_the_kernel_check_mount_options_or_reports_that_it_did_not() {
     let dir = tempfile::tempdir().unwrap();
     let class = |fs: &str, options: &str| {
         let text = format!(
@@ -386,18 +386,18 @@ async fn check_config_has_the_kernel_check_mount_options_or_says_that_it_did_not
     if let Ok(output) = output
         && output.status.success()
     {
-        let said = err(&output);
+        let stderr = err(&output);
         assert!(
-            said.contains(
+            stderr.contains(
                 "not checked by the kernel: fsopen(2) of ext4 failed: Operation not permitted"
             ),
-            "{said}"
+            "{stderr}"
         );
     }
 }
 
 #[tokio::test]
-async fn help_says_what_to_do_first_and_what_exit_codes_mean() {
+async fn help_describes_what_to_do_first_and_what_exit_codes_mean() {
     let output = run(&["--help"]).await;
     assert_eq!(output.status.code(), Some(0));
     let text = out(&output);

@@ -40,7 +40,9 @@ fn text(path: &Path) -> &str {
 
 fn uuid(bench: &Bench) -> Uuid {
     match bench.signatures() {
-        Signatures::Found(found) if found.len() == 1 => found[0].uuid.parse().unwrap(),
+        Signatures::Found(signatures) if signatures.len() == 1 => {
+            signatures[0].uuid.parse().unwrap()
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -77,8 +79,8 @@ fn is_dirty(fs_type: FsType, image: &Path) -> bool {
         // xfs_logprint takes a log that the kernel has just begun for none. A replay is seen in the kernel log.
         FsType::Xfs => true,
         FsType::Btrfs => {
-            let said = sh("btrfs", &["inspect-internal", "dump-super", image]);
-            let words: Vec<&str> = said.split_whitespace().collect();
+            let dump = sh("btrfs", &["inspect-internal", "dump-super", image]);
+            let words: Vec<&str> = dump.split_whitespace().collect();
             let at = words.iter().position(|word| *word == "log_root").unwrap();
             words[at + 1] != "0"
         }
@@ -217,8 +219,8 @@ impl Cut<'_> {
 }
 
 impl StageBackend for Cut<'_> {
-    fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError> {
-        self.bench.look(drive, repair)
+    fn read_contents(&self, drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError> {
+        self.bench.read_contents(drive, repair)
     }
 
     fn advance(
@@ -288,12 +290,12 @@ fn a_copy_whose_first_stage_was_cut_off_is_staged_by_the_next_one() {
 fn log_of(node: &str) -> (u64, u64) {
     let field = |name: &str| {
         let print = format!("print {name}");
-        let said = sh("xfs_db", &["-r", "-c", "sb 0", "-c", &print, node]);
-        said.rsplit_once(" = ").unwrap().1.parse::<u64>().unwrap()
+        let output = sh("xfs_db", &["-r", "-c", "sb 0", "-c", &print, node]);
+        output.rsplit_once(" = ").unwrap().1.parse::<u64>().unwrap()
     };
     let convert = format!("convert fsblock {} byte", field("logstart"));
-    let said = sh("xfs_db", &["-r", "-c", &convert, node]);
-    let byte = said.split(['(', ')']).nth(1).unwrap().parse::<u64>();
+    let output = sh("xfs_db", &["-r", "-c", &convert, node]);
+    let byte = output.split(['(', ')']).nth(1).unwrap().parse::<u64>();
     let bytes = field("logblocks") * field("blocksize");
     (byte.unwrap() >> 10, bytes >> 10)
 }
@@ -355,7 +357,7 @@ fn a_btrfs_of_every_checksum_gets_its_uuid() {
         let (from, to, node) = (Uuid::new_v4(), Uuid::new_v4(), bench.node());
         let made = ["-q", "--csum", checksum, "-U", &from.to_string(), &node];
         sh("mkfs.btrfs", &made);
-        let contents = bench.look(&bench.drive, false).unwrap();
+        let contents = bench.read_contents(&bench.drive, false).unwrap();
         let change = UuidChange {
             backend: &bench,
             partition: &device::open(&bench.drive, &contents.volumes[0]).unwrap(),
@@ -373,9 +375,9 @@ fn a_btrfs_of_every_checksum_gets_its_uuid() {
         // btrfs-progs compares the checksum, too, and the copy of the superblock is found.
         is_well(FsType::Btrfs, &bench);
         let second = ["inspect-internal", "dump-super", "-s", "1", &node];
-        let said = sh("btrfs", &second);
-        assert!(said.contains("[match]"), "{checksum}: {said}");
-        assert!(said.contains(&to.to_string()), "{checksum}: {said}");
+        let dump = sh("btrfs", &second);
+        assert!(dump.contains("[match]"), "{checksum}: {dump}");
+        assert!(dump.contains(&to.to_string()), "{checksum}: {dump}");
         assert!(bench.ran.lock().unwrap().is_empty());
     }
 }

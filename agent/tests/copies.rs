@@ -239,11 +239,11 @@ fn while_a_volume_is_copied_both_drives_can_be_changed_and_the_bytes_of_the_copy
         thread::sleep(Duration::from_millis(500));
         let began = Instant::now();
         for drive in [&it.source, &it.target] {
-            let look = ReadDrive {
+            let read = ReadDrive {
                 drive: drive.drive(),
                 repair: true,
             };
-            look.run(&mut Context::silent()).unwrap();
+            read.run(&mut Context::silent()).unwrap();
         }
         // A second copier.
         let error = it.step(0, None, 0).run(&mut Context::silent()).unwrap_err();

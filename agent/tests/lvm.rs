@@ -249,7 +249,7 @@ impl Drive {
         placed
     }
 
-    fn look(&self, repair: bool) -> Result<Contents, LayoutError> {
+    fn read(&self, repair: bool) -> Result<Contents, LayoutError> {
         ReadDrive {
             drive: self.drive(),
             repair,
@@ -430,11 +430,11 @@ fn is_real(drive: &Drive, placed: &Placed) {
 
 /// The host's own LVM, unfiltered, sees what we see.
 fn host_agrees(drive: &Drive) {
-    let contents = drive.look(false).unwrap();
+    let contents = drive.read(false).unwrap();
     let vg = drive.vg();
     assert!(vg.starts_with("drivebay-"), "{vg}");
-    let seen = host(&["vgs", "--noheadings", "-o", "vg_name"]);
-    assert!(seen.contains(&vg), "{vg} is not in {seen}");
+    let names = host(&["vgs", "--noheadings", "-o", "vg_name"]);
+    assert!(names.contains(&vg), "{vg} is not in {names}");
     let sizes = host(&[
         "lvs",
         "--noheadings",
@@ -482,7 +482,7 @@ fn a_drive_is_claimed_and_a_volume_created_grown_erased_and_created_again_in_as_
             must("blkdiscard", &["-f", "-z", &drive.node]);
         }
         assert!(matches!(
-            drive.look(true),
+            drive.read(true),
             Err(LayoutError::NotClaimable { .. })
         ));
         let (a, ran) = counted(|| drive.create_volume(spec("pvc-1", 16)));
@@ -505,7 +505,7 @@ fn a_drive_is_claimed_and_a_volume_created_grown_erased_and_created_again_in_as_
         is_real(&drive, &b);
         let (again, ran) = counted(|| drive.create(spec("pvc-1", 16)).unwrap());
         assert!(!again.changed && ran.is_empty(), "{ran:?}");
-        let (_, ran) = counted(|| (drive.look(false).unwrap(), drive.look(true).unwrap()));
+        let (_, ran) = counted(|| (drive.read(false).unwrap(), drive.read(true).unwrap()));
         assert!(ran.is_empty(), "{ran:?}");
 
         // The record moves on in one process, and only forward.
@@ -597,7 +597,7 @@ fn every_name_that_csi_knows_is_kept_and_lvm_gets_one_that_it_takes() {
         assert_eq!(placed.record.name, name);
         is_real(&drive, &placed);
     }
-    let contents = drive.look(false).unwrap();
+    let contents = drive.read(false).unwrap();
     assert_eq!(contents.volumes.len(), names.len());
     let lvs = host(&["lvs", "--noheadings", "-o", "lv_name", &drive.vg()]);
     for natural in ["pvc-0f6a4a34-5b0b-4bd0-b47c-6d2a3bd3c9a1", "CamelCase+._-"] {
@@ -616,7 +616,7 @@ fn a_volume_takes_the_pieces_that_are_left_to_the_last_extent() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(65);
     let first = drive.create_volume(block("v0", 5));
-    let usable = drive.look(false).unwrap().usable_bytes / MIB;
+    let usable = drive.read(false).unwrap().usable_bytes / MIB;
     assert_eq!(usable, 65 - 8 - 1);
     let mut all = vec![first];
     for i in 1..11 {
@@ -658,7 +658,7 @@ fn a_volume_takes_the_pieces_that_are_left_to_the_last_extent() {
             .iter()
             .all(|byte| *byte == 0)
     };
-    assert!(drive.look(false).unwrap().free.into_iter().all(zeros));
+    assert!(drive.read(false).unwrap().free.into_iter().all(zeros));
 }
 
 #[test]
@@ -697,7 +697,7 @@ fn erasing_goes_on_where_it_was_after_a_crash_and_believes_no_tenant() {
         from = progress.done_bytes;
     }
     // As if the agent had been killed: only what is on the drive counts.
-    let (contents, ran) = counted(|| drive.look(true).unwrap());
+    let (contents, ran) = counted(|| drive.read(true).unwrap());
     assert!(ran.is_empty());
     let noted = done(&contents);
     assert!((GIB..=from).contains(&noted), "{noted} of {from}");
@@ -706,9 +706,9 @@ fn erasing_goes_on_where_it_was_after_a_crash_and_believes_no_tenant() {
     let extent = contents.volume(uuid).unwrap().record.extent;
     drive.erase(uuid);
     for at in marks.into_iter().chain([3 * GIB - 4096]) {
-        let found = drive.bytes(extent.start + at, 4096);
+        let bytes = drive.bytes(extent.start + at, 4096);
         assert!(
-            found.iter().all(|byte| *byte == 0),
+            bytes.iter().all(|byte| *byte == 0),
             "byte {at} is not erased"
         );
     }
@@ -735,7 +735,7 @@ fn a_cordon_is_kept_among_the_groups_tags_and_keeps_new_volumes_off_the_drive() 
     };
     assert!(cordon(Some("returned, ticket 4711 (Müller)")).changed);
     assert!(!cordon(Some("another")).changed);
-    let contents = drive.look(true).unwrap();
+    let contents = drive.read(true).unwrap();
     assert_eq!(
         contents.label.cordon.map(|cordon| cordon.reason).as_deref(),
         Some("returned, ticket 4711 (Müller)")
@@ -786,7 +786,7 @@ fn signatures_only_leaves_a_drive_whose_free_space_is_not_trusted() {
 }
 
 #[test]
-fn after_a_reboot_a_look_activates_everything_in_one_process_and_a_plain_one_nothing() {
+fn after_a_reboot_a_repairing_read_activates_everything_in_one_process_and_a_plain_one_nothing() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(128);
     let a = drive.create_volume(block("a", 4));
@@ -795,7 +795,7 @@ fn after_a_reboot_a_look_activates_everything_in_one_process_and_a_plain_one_not
     write_pattern(&device(&a), 4);
     drive.delete(gone.record.uuid).unwrap();
     drive.forget();
-    let (contents, ran) = counted(|| drive.look(false).unwrap());
+    let (contents, ran) = counted(|| drive.read(false).unwrap());
     assert!(ran.is_empty() && drive.dm().is_empty());
     assert!(
         contents
@@ -803,7 +803,7 @@ fn after_a_reboot_a_look_activates_everything_in_one_process_and_a_plain_one_not
             .iter()
             .all(|placed| placed.device.is_none() && placed.ambiguous.is_none())
     );
-    let (contents, ran) = counted(|| drive.look(true).unwrap());
+    let (contents, ran) = counted(|| drive.read(true).unwrap());
     assert_eq!(ran, ["lvchange"]);
     for old in [&a, &b] {
         let now = contents.volume(old.record.uuid).unwrap();
@@ -821,7 +821,7 @@ fn after_a_reboot_a_look_activates_everything_in_one_process_and_a_plain_one_not
 }
 
 #[test]
-fn a_look_reads_nothing_of_what_stands_on_other_drives() {
+fn reading_a_drive_reads_nothing_of_what_stands_on_other_drives() {
     let Some(_turn) = turn() else { return };
     let (drive, other) = (Drive::new(64), Drive::new(256));
     let volume = drive.create_volume(block("v", 4));
@@ -831,22 +831,22 @@ fn a_look_reads_nothing_of_what_stands_on_other_drives() {
         let calls = io.lines().find_map(|line| line.strip_prefix("syscr: "));
         calls.unwrap().parse::<u64>().unwrap()
     };
-    let look = || {
+    let read_calls = || {
         let before = reads();
-        let contents = drive.look(false).unwrap();
+        let contents = drive.read(false).unwrap();
         is_real(&drive, contents.volume(volume.record.uuid).unwrap());
         reads() - before
     };
-    look();
-    let alone = look();
+    read_calls();
+    let alone = read_calls();
     for number in 0..12 {
         other.create_volume(block(&format!("other-{number}"), 4));
     }
-    assert_eq!(look(), alone);
+    assert_eq!(read_calls(), alone);
     // What stands on the drive itself is seen, whoever put it there.
     let table = format!("0 8192 linear {} 65536", drive.node);
     must("dmsetup", &["create", "drivebay-over", "--table", &table]);
-    let notes = drive.look(false).unwrap().notes;
+    let notes = drive.read(false).unwrap().notes;
     let removed = run("dmsetup", &["remove", "--retry", "drivebay-over"]);
     assert!(
         notes.iter().any(|note| note.contains("drivebay-over")),
@@ -871,10 +871,10 @@ fn a_device_that_a_cut_off_change_left_behind_gets_its_new_table() {
         if suspended {
             must("dmsetup", &["suspend", &kernel.name]);
         }
-        let shown = drive.look(false).unwrap();
+        let shown = drive.read(false).unwrap();
         let shown = shown.volume(volume.record.uuid).unwrap();
         assert!(shown.ambiguous.is_some());
-        let (contents, ran) = counted(|| drive.look(true).unwrap());
+        let (contents, ran) = counted(|| drive.read(true).unwrap());
         assert_eq!(ran, ["lvchange"]);
         let now = contents.volume(volume.record.uuid).unwrap();
         assert_eq!(now.ambiguous, None);
@@ -938,7 +938,7 @@ fn what_is_not_ours_is_refused_and_left_byte_for_byte() {
     for drive in shelf {
         let (refused, ran) = counted(|| {
             (
-                drive.look(true),
+                drive.read(true),
                 drive.create(block("x", 1)),
                 drive.delete(Uuid::new_v4()),
             )
@@ -971,7 +971,7 @@ fn what_is_not_ours_is_refused_and_left_byte_for_byte() {
         "theirs",
         &vg,
     ]);
-    let contents = drive.look(true).unwrap();
+    let contents = drive.read(true).unwrap();
     assert!(
         contents
             .strangers
@@ -1059,10 +1059,10 @@ fn the_lock_of_our_own_vg_is_waited_for_bounded_and_named() {
         panic!("{refused:?}")
     };
     assert!(begun.elapsed() < Duration::from_secs(25));
-    let said = drivebay_model::cause::chain(error);
+    let message = drivebay_model::cause::chain(error);
     assert!(
-        said.contains("another LVM command holds the lock") && said.contains(&vg),
-        "{said}"
+        message.contains("another LVM command holds the lock") && message.contains(&vg),
+        "{message}"
     );
     // A deletion removes the volume from the kernel first; no DeleteVolume has returned success.
     let refused = drive.delete(volume.record.uuid);
@@ -1071,7 +1071,7 @@ fn the_lock_of_our_own_vg_is_waited_for_bounded_and_named() {
         "{refused:?}"
     );
     drop(held);
-    let contents = drive.look(true).unwrap();
+    let contents = drive.read(true).unwrap();
     is_real(&drive, contents.volume(volume.record.uuid).unwrap());
     drive.create_volume(block("w", 4));
 }
@@ -1093,10 +1093,10 @@ fn torn_metadata_is_put_back_as_it_was_acknowledged() {
     drive.write(text, &[0; 512]);
     // A plain look shows what was acknowledged, and that it is torn; it writes nothing.
     let before = drive.bytes(0, 8 * MIB);
-    let (shown, ran) = counted(|| drive.look(false).unwrap());
+    let (shown, ran) = counted(|| drive.read(false).unwrap());
     assert!(ran.is_empty() && shown.notes.iter().any(|note| note.contains("torn")));
     assert!(drive.bytes(0, 8 * MIB) == before);
-    let (contents, ran) = counted(|| drive.look(true).unwrap());
+    let (contents, ran) = counted(|| drive.read(true).unwrap());
     // The copy is the committed version by size and checksum: no process is needed to put it back.
     assert_eq!(ran, ["lvchange"]);
     assert!(drive.bytes(0, MIB) == whole);
@@ -1123,10 +1123,10 @@ fn torn_metadata_is_put_back_as_it_was_acknowledged() {
     for at in [512, 4096, 4096 + number(40)] {
         drive.write(at, &[0; 512]);
         let damaged = drive.bytes(0, 8 * MIB);
-        let shown = drive.look(false).unwrap();
+        let shown = drive.read(false).unwrap();
         assert_eq!((shown.volumes.len(), shown.notes.len()), (3, 1), "{at}");
         assert!(drive.bytes(0, 8 * MIB) == damaged, "{at}");
-        let (contents, ran) = counted(|| drive.look(true).unwrap());
+        let (contents, ran) = counted(|| drive.read(true).unwrap());
         assert_eq!(ran, [""; 0], "{at}");
         assert_eq!(contents.volumes.len(), 3, "{at}");
         assert!(drive.bytes(0, 8 * MIB) == whole, "{at}");
@@ -1137,13 +1137,13 @@ fn torn_metadata_is_put_back_as_it_was_acknowledged() {
     drive.write(4096, &[0; 512]);
     drive.write(4096 + number(40), &[0; 512]);
     let before = drive.bytes(0, 8 * MIB);
-    let contents = drive.look(true).unwrap();
+    let contents = drive.read(true).unwrap();
     assert_eq!(contents.volumes.len(), 3);
     assert!(contents.notes.iter().any(|note| note.contains("active")));
     is_real(&drive, contents.volume(kept.record.uuid).unwrap());
     assert!(drive.bytes(0, 8 * MIB) == before);
     drive.forget();
-    let (contents, ran) = counted(|| drive.look(true).unwrap());
+    let (contents, ran) = counted(|| drive.read(true).unwrap());
     assert_eq!(ran, ["pvck", "lvchange"]);
     assert_eq!(contents.volumes.len(), 3);
     host_agrees(&drive);
@@ -1155,7 +1155,7 @@ fn torn_metadata_is_put_back_as_it_was_acknowledged() {
     drive.write(4096 + number(40), &[0; 512]);
     drive.write(3 * MIB, &vec![0; (5 * MIB) as usize]);
     let before = drive.bytes(0, 64 * MIB);
-    assert!(matches!(drive.look(true), Err(LayoutError::Damaged { .. })));
+    assert!(matches!(drive.read(true), Err(LayoutError::Damaged { .. })));
     assert!(drive.bytes(0, 64 * MIB) == before);
 }
 
@@ -1176,7 +1176,7 @@ fn a_claim_that_was_cut_off_is_finished_by_the_next() {
     drive
         .wipe(
             &drive
-                .look(false)
+                .read(false)
                 .unwrap()
                 .volumes
                 .iter()
@@ -1196,7 +1196,7 @@ fn a_claim_that_was_cut_off_is_finished_by_the_next() {
         &drive.node,
     ]);
     assert!(matches!(
-        drive.look(false),
+        drive.read(false),
         Err(LayoutError::Unlabelled { .. })
     ));
     drive.create_volume(block("second", 4));
@@ -1398,7 +1398,7 @@ fn with_udevd_and_without_nothing_is_left_in_dev() {
         drive.erase(volume.record.uuid);
         drive.create_volume(block("w", 4));
         drive.forget();
-        drive.look(true).unwrap();
+        drive.read(true).unwrap();
         drive.forget();
         assert!(
             soon(|| names() == ["control"]),

@@ -275,11 +275,11 @@ fn one_bad_block_leaves_the_drive_ours_and_its_volumes_known() {
             let drive = healthy.struck(fault, at);
             let what = format!("{fault:?} at byte {at} ({})", region(at));
             let outcome = match (marks::read(&drive), names(&drive)) {
-                (Ok(Mark::Ours(Layout::Lvm)), Ok(known)) => {
-                    assert_eq!(known, acknowledged, "{what}");
+                (Ok(Mark::Ours(Layout::Lvm)), Ok(lvs)) => {
+                    assert_eq!(lvs, acknowledged, "{what}");
                     "volumes known"
                 }
-                (mark, known) => panic!("{what}: {mark:?}, {known:?}"),
+                (mark, lvs) => panic!("{what}: {mark:?}, {lvs:?}"),
             };
             *outcomes.entry((region(at), fault, outcome)).or_default() += 1;
         }
@@ -305,12 +305,12 @@ fn label_and_area_header_are_made_again_as_lvm_wrote_them() {
     let seqno_of = |text: &[u8]| Some(metadata::parse(text, PV).ok()?.seqno);
     for fault in FAULTS {
         let drive = healthy.struck(fault, 0);
-        let found = lvm::shown(&drive, &id()).unwrap();
-        assert_eq!(found.header, shown.header, "{fault:?}");
+        let reread = lvm::shown(&drive, &id()).unwrap();
+        assert_eq!(reread.header, shown.header, "{fault:?}");
         // Half of the block is LVM's no more.
         if fault != Fault::TornHalf {
-            assert!(found.label_damage.is_some(), "{fault:?}");
-            label::write(&drive, &found.header).unwrap();
+            assert!(reread.label_damage.is_some(), "{fault:?}");
+            label::write(&drive, &reread.header).unwrap();
             is_as_before(&drive, "the label");
         }
 

@@ -87,12 +87,12 @@ impl Recorded {
         Self { size, sector, runs }
     }
 
-    fn found(&self) -> PvContents {
+    fn contents(&self) -> PvContents {
         read(self).unwrap()
     }
 
     fn vg(&self) -> Committed {
-        match self.found() {
+        match self.contents() {
             PvContents::Vg(committed) => *committed,
             other => panic!("{other:?}"),
         }
@@ -188,7 +188,7 @@ fn sectors_of_4096_bytes_are_read() {
 #[test]
 fn a_pv_without_a_vg_is_an_orphan() {
     for (name, used, areas) in [("orphan", false, 1), ("nomda", true, 0)] {
-        let PvContents::Orphan(header) = Recorded::load(name).found() else {
+        let PvContents::Orphan(header) = Recorded::load(name).contents() else {
             panic!("{name} is no orphan")
         };
         assert_eq!(
@@ -200,7 +200,7 @@ fn a_pv_without_a_vg_is_an_orphan() {
 }
 
 #[test]
-fn a_vg_that_we_do_not_make_is_strange_and_says_why() {
+fn a_vg_that_we_do_not_make_is_strange_with_a_reason() {
     for (name, why) in [
         ("twomdas", "it has 2 metadata areas"),
         ("twopvs", "it has 2 PVs"),
@@ -223,7 +223,7 @@ fn a_vg_that_we_do_not_make_is_strange_and_says_why() {
 }
 
 #[test]
-fn lvs_that_are_not_plain_and_linear_are_strange_and_say_why() {
+fn lvs_that_are_not_plain_and_linear_are_strange_with_a_reason() {
     let vg = Recorded::load("odd").vg().vg;
     assert_eq!(vg.strange, [""; 0]);
     for (name, why) in [
@@ -284,8 +284,8 @@ fn a_committed_text_that_is_not_there_is_torn() {
             bytes[(text + 512 - *start) as usize] ^= 1;
         }
     }
-    let PvContents::Torn(torn) = drive.found() else {
-        panic!("it is not torn: {:?}", drive.found())
+    let PvContents::Torn(torn) = drive.contents() else {
+        panic!("it is not torn: {:?}", drive.contents())
     };
     assert_eq!((torn.header, torn.location), (read.header, read.location));
 }
@@ -299,14 +299,14 @@ fn a_pv_whose_metadata_area_has_no_header_is_torn_and_no_orphan() {
             bytes[at..at + 512].fill(0);
         }
     }
-    let PvContents::Torn(torn) = drive.found() else {
-        panic!("{:?}", drive.found())
+    let PvContents::Torn(torn) = drive.contents() else {
+        panic!("{:?}", drive.contents())
     };
     assert_eq!(torn.header, Recorded::load("fresh").vg().header);
     assert_eq!(torn.location, None);
     // Without any text either there never was a VG: an interrupted `pvcreate`.
     drive.runs.retain(|(start, _)| *start < 4096);
-    assert!(matches!(drive.found(), PvContents::Orphan(_)));
+    assert!(matches!(drive.contents(), PvContents::Orphan(_)));
 }
 
 #[test]
@@ -316,13 +316,13 @@ fn a_drive_without_a_label_is_no_pv() {
         sector: 512,
         runs: Vec::new(),
     };
-    assert_eq!(blank.found(), PvContents::NoPv);
+    assert_eq!(blank.contents(), PvContents::NoPv);
     assert_eq!(
         Recorded {
             size: 1024,
             ..blank
         }
-        .found(),
+        .contents(),
         PvContents::NoPv
     );
 }
@@ -433,9 +433,9 @@ proptest! {
             at -= bytes.len();
         }
         // Either the bit does not matter (padding, another text's rest), or it is noticed.
-        match (drive.found(), whole.found()) {
+        match (drive.contents(), whole.contents()) {
             (PvContents::Torn(_) | PvContents::Damaged { .. } | PvContents::NoPv, _) => {}
-            (found, before) => prop_assert_eq!(found, before),
+            (contents, before) => prop_assert_eq!(contents, before),
         }
     }
 
@@ -700,9 +700,9 @@ fn a_name_that_we_give_is_one_that_lvm_takes() {
         ("x_cvol", false),
     ] {
         let made = bench.create(text, &["-l", "1", VG]);
-        let said = String::from_utf8_lossy(&made.stderr);
+        let stderr = String::from_utf8_lossy(&made.stderr);
         assert_eq!(name::lvm_takes(VG, text), both, "{text}");
-        assert_eq!(made.status.success(), both, "{text}: {said}");
+        assert_eq!(made.status.success(), both, "{text}: {stderr}");
         if both {
             bench.lvm(&["lvremove", "-f", &format!("{VG}/{text}")]);
         }
@@ -710,7 +710,7 @@ fn a_name_that_we_give_is_one_that_lvm_takes() {
 }
 
 #[test]
-fn a_probe_tells_our_vg_from_another_ones_and_from_a_damaged_label() {
+fn a_probe_distinguishes_our_vg_from_another_ones_and_from_a_damaged_label() {
     let Some(bench) = Bench::new(256 * MIB, 512) else {
         return;
     };
@@ -723,8 +723,8 @@ fn a_probe_tells_our_vg_from_another_ones_and_from_a_damaged_label() {
         let probed = probe.run(&mut Context::silent()).unwrap();
         let kinds: Vec<String> = match probed.signatures {
             Signatures::Empty => Vec::new(),
-            Signatures::Found(found) | Signatures::Ambiguous(found) => {
-                found.into_iter().map(|one| one.kind).collect()
+            Signatures::Found(signatures) | Signatures::Ambiguous(signatures) => {
+                signatures.into_iter().map(|one| one.kind).collect()
             }
         };
         (probed.ours, kinds)

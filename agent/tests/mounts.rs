@@ -30,10 +30,12 @@ fn is_ours(bench: &Bench, fs_type: FsType) -> bool {
     let RecordState::Fs { fs_uuid, .. } = bench.state() else {
         return false;
     };
-    let Signatures::Found(found) = bench.signatures() else {
+    let Signatures::Found(signatures) = bench.signatures() else {
         return false;
     };
-    found.len() == 1 && found[0].kind == fs_type.as_str() && found[0].uuid == fs_uuid.to_string()
+    signatures.len() == 1
+        && signatures[0].kind == fs_type.as_str()
+        && signatures[0].uuid == fs_uuid.to_string()
 }
 
 /// Tests the whole life cycle: created once, written, staged again without a process, published, expanded online, unpublished, unstaged,
@@ -170,7 +172,7 @@ fn a_filesystem_grows_when_it_is_staged_on_a_larger_partition() {
 }
 
 #[test]
-fn a_btrfs_too_small_for_the_kernel_to_resize_says_so() {
+fn a_btrfs_too_small_for_the_kernel_to_resize_is_reported() {
     if skipped() {
         return;
     }
@@ -247,7 +249,7 @@ fn a_lost_filesystem_is_refused_and_never_made_again() {
 }
 
 #[test]
-fn a_signature_wins_over_a_record_that_says_new() {
+fn a_signature_wins_over_a_record_in_state_new() {
     if skipped() {
         return;
     }
@@ -425,7 +427,7 @@ fn a_whole_filesystem_that_does_not_mount_is_not_made_again() {
 
 // A sample of the directory below the mount point, or of none, would report a condition that the volume does not have.
 #[test]
-fn a_sample_beside_an_unmounting_tells_of_the_volume_or_of_nothing() {
+fn a_sample_beside_an_unmounting_is_of_the_volume_or_fails() {
     if skipped() {
         return;
     }
@@ -433,7 +435,7 @@ fn a_sample_beside_an_unmounting_tells_of_the_volume_or_of_nothing() {
     bench.stage().unwrap();
     bench.publish("a", false).unwrap();
     let whole = bench.stats("pods/a").unwrap().total_bytes;
-    let (over, seen) = (AtomicBool::new(false), AtomicU32::new(0));
+    let (over, samples) = (AtomicBool::new(false), AtomicU32::new(0));
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -441,7 +443,7 @@ fn a_sample_beside_an_unmounting_tells_of_the_volume_or_of_nothing() {
                     match bench.stats("pods/a") {
                         Ok(usage) => {
                             assert_eq!((usage.unreadable, usage.total_bytes), (None, whole));
-                            seen.fetch_add(1, Ordering::Relaxed);
+                            samples.fetch_add(1, Ordering::Relaxed);
                         }
                         Err(error) => {
                             assert!(matches!(error, FsError::NotHere { .. }), "{error:?}")
@@ -457,14 +459,14 @@ fn a_sample_beside_an_unmounting_tells_of_the_volume_or_of_nothing() {
             bench.publish("a", false).unwrap();
         }
         over.store(true, Ordering::Relaxed);
-        assert!(unmounted > 20 && seen.load(Ordering::Relaxed) > 20);
+        assert!(unmounted > 20 && samples.load(Ordering::Relaxed) > 20);
     });
     bench.unmount("pods/a").unwrap();
     bench.unmount("staging").unwrap();
 }
 
 #[test]
-fn a_sample_writes_nothing_where_every_look_is_dated() {
+fn a_sample_writes_nothing_where_every_access_is_dated() {
     if skipped() {
         return;
     }
@@ -475,10 +477,10 @@ fn a_sample_writes_nothing_where_every_look_is_dated() {
         bench.stage().unwrap();
         bench.publish("a", false).unwrap();
         let target = bench.path("pods/a");
-        let looked = || fs::metadata(&target).unwrap().atime();
+        let atime = || fs::metadata(&target).unwrap().atime();
         sh("touch", &["-a", "-d", "@1", &target.display().to_string()]);
         assert!(bench.stats("pods/a").unwrap().total_bytes > 0);
-        assert_eq!(looked(), 1, "{fs_type:?}");
+        assert_eq!(atime(), 1, "{fs_type:?}");
         // Anybody else's look is dated, or this would prove nothing.
         assert_eq!(
             fs::read_dir(&target)
@@ -487,7 +489,7 @@ fn a_sample_writes_nothing_where_every_look_is_dated() {
                 .count(),
             0
         );
-        assert!(looked() > 1, "{fs_type:?}");
+        assert!(atime() > 1, "{fs_type:?}");
         bench.unmount("pods/a").unwrap();
         bench.unmount("staging").unwrap();
     }
@@ -541,28 +543,28 @@ fn a_read_only_publish_is_never_writable_not_for_a_moment() {
     bench.stage().unwrap();
     fs::write(bench.path("staging/file"), "x").unwrap();
     let file = bench.path("pods/ro/file");
-    let (written, seen) = (AtomicBool::new(false), AtomicU32::new(0));
+    let (written, refusals) = (AtomicBool::new(false), AtomicU32::new(0));
     let (end, ended) = mpsc::channel::<()>();
     thread::scope(|scope| {
         // Ends when `end` is dropped, also by a failing assertion.
         let end = end;
-        let (file, written, seen) = (&file, &written, &seen);
+        let (file, written, refusals) = (&file, &written, &refusals);
         scope.spawn(move || {
             while ended.try_recv() == Err(mpsc::TryRecvError::Empty) {
                 match fs::OpenOptions::new().write(true).open(file) {
                     Ok(_) => written.store(true, Ordering::Relaxed),
                     Err(error) if error.raw_os_error() == Some(libc::EROFS) => {
-                        seen.fetch_add(1, Ordering::Relaxed);
+                        refusals.fetch_add(1, Ordering::Relaxed);
                     }
                     Err(_) => {}
                 }
             }
         });
         for _ in 0..300 {
-            let before = seen.load(Ordering::Relaxed);
+            let before = refusals.load(Ordering::Relaxed);
             assert!(bench.publish("ro", true).unwrap());
             // On a busy machine the other thread may not have run at all meanwhile.
-            while seen.load(Ordering::Relaxed) == before && !written.load(Ordering::Relaxed) {
+            while refusals.load(Ordering::Relaxed) == before && !written.load(Ordering::Relaxed) {
                 thread::yield_now();
             }
             // An open in flight holds the mount for a moment, so a busy answer is expected here.
@@ -827,7 +829,7 @@ fn a_read_only_mount_does_not_protect_a_device_node() {
 }
 
 #[test]
-fn a_partition_that_is_not_where_the_record_says_is_not_touched() {
+fn a_partition_that_is_not_where_its_record_has_it_is_not_touched() {
     if skipped() {
         return;
     }

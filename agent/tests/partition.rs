@@ -174,7 +174,7 @@ impl Drive {
         )
     }
 
-    fn look(&self, repair: bool) -> Result<Contents, LayoutError> {
+    fn read(&self, repair: bool) -> Result<Contents, LayoutError> {
         ReadDrive {
             drive: self.drive(),
             repair,
@@ -230,9 +230,12 @@ impl Drive {
     }
 
     fn wipe_step(&self, from_bytes: u64) -> Result<WipeProgress, LayoutError> {
-        let known = self.look(false).map(|contents| contents.volumes);
-        let known = known.into_iter().flatten();
-        self.wipe_going(from_bytes, known.map(|placed| placed.record.uuid).collect())
+        let volumes = self.read(false).map(|contents| contents.volumes);
+        let volumes = volumes.into_iter().flatten();
+        self.wipe_going(
+            from_bytes,
+            volumes.map(|placed| placed.record.uuid).collect(),
+        )
     }
 
     fn wipe_going(&self, from_bytes: u64, going: Vec<Uuid>) -> Result<WipeProgress, LayoutError> {
@@ -355,7 +358,7 @@ fn tools_agree(drive: &Drive) {
     let table: serde_json::Value =
         serde_json::from_str(&must("sfdisk", &["-J", &drive.node])).unwrap();
     let table = &table["partitiontable"];
-    let contents = drive.look(false).unwrap();
+    let contents = drive.read(false).unwrap();
     let upper = |uuid: Uuid| uuid.to_string().to_uppercase();
     assert_eq!(table["id"], upper(contents.label.drive_uuid));
     let sector = table["sectorsize"].as_u64().unwrap();
@@ -395,7 +398,7 @@ fn a_drive_is_claimed_and_a_volume_created_grown_erased_and_created_again() {
         let drive = Drive::new(128, sector);
         let before = drive.bytes();
         assert!(matches!(
-            drive.look(true),
+            drive.read(true),
             Err(LayoutError::NotClaimable { .. })
         ));
         assert!(
@@ -407,7 +410,7 @@ fn a_drive_is_claimed_and_a_volume_created_grown_erased_and_created_again() {
         let (b, _) = drive.create_volume("b", 8);
         tools_agree(&drive);
         assert!(!drive.create("a", 16).unwrap().changed);
-        let contents = drive.look(false).unwrap();
+        let contents = drive.read(false).unwrap();
         assert_eq!(contents.usable_bytes, 122 * MIB);
         assert_eq!(contents.free_bytes(), 98 * MIB);
         assert_eq!((contents.strangers.len(), contents.notes.len()), (0, 0));
@@ -520,9 +523,9 @@ fn a_mounted_volume_is_not_deleted_and_grows() {
     let drive = Drive::new(96, 512);
     let (uuid, node) = drive.create_volume("a", 16);
     let mounted = Mounted::new(&node);
-    let before = drive.look(false).unwrap();
+    let before = drive.read(false).unwrap();
     assert!(matches!(drive.delete(uuid), Err(LayoutError::InUse { .. })));
-    assert_eq!(drive.look(false).unwrap(), before);
+    assert_eq!(drive.read(false).unwrap(), before);
     fs::write(mounted.0.path().join("file"), vec![1; 4 << 20]).unwrap();
     drive.expand(uuid, 40).unwrap();
     assert_eq!(
@@ -549,7 +552,7 @@ fn a_mounted_volume_is_not_deleted_and_grows() {
 }
 
 #[test]
-fn a_volume_that_is_looked_into_for_a_moment_is_deleted() {
+fn a_volume_that_is_opened_for_a_moment_is_deleted() {
     let drive = Drive::new(64, 512);
     let (uuid, node) = drive.create_volume("a", 8);
     // As udevd does with a device for which it has just received a uevent.
@@ -568,7 +571,7 @@ fn one_damaged_copy_is_repaired_loudly_and_two_are_left_alone() {
         let size = 64 * MIB;
         let drive = Drive::new(64, sector);
         drive.create_volume("a", 8);
-        let whole = drive.look(false).unwrap();
+        let whole = drive.read(false).unwrap();
         let sector = u64::from(sector);
         let junk = vec![0xa5; sector as usize];
         let places = [
@@ -581,24 +584,24 @@ fn one_damaged_copy_is_repaired_loudly_and_two_are_left_alone() {
         ];
         for (what, offset) in places {
             drive.damage(offset, &junk);
-            let seen = drive.look(false).unwrap();
+            let contents = drive.read(false).unwrap();
             assert!(
-                seen.notes[0].contains(what) && seen.notes[0].contains("damaged"),
+                contents.notes[0].contains(what) && contents.notes[0].contains("damaged"),
                 "{:?}",
-                seen.notes
+                contents.notes
             );
             assert_eq!(
-                drive.look(false).unwrap().notes.len(),
+                drive.read(false).unwrap().notes.len(),
                 1,
                 "a look without repair repaired"
             );
-            let repaired = drive.look(true).unwrap();
+            let repaired = drive.read(true).unwrap();
             assert!(
                 repaired.notes[0].contains("written again"),
                 "{:?}",
                 repaired.notes
             );
-            assert_eq!(drive.look(true).unwrap(), whole);
+            assert_eq!(drive.read(true).unwrap(), whole);
             tools_agree(&drive);
         }
         for pair in [[sector, size - sector], [MIB, 3 * MIB]] {
@@ -610,7 +613,7 @@ fn one_damaged_copy_is_repaired_loudly_and_two_are_left_alone() {
             let before = drive.bytes();
             for repair in [false, true] {
                 assert!(matches!(
-                    drive.look(repair),
+                    drive.read(repair),
                     Err(LayoutError::Damaged { .. })
                 ));
             }
@@ -619,7 +622,7 @@ fn one_damaged_copy_is_repaired_loudly_and_two_are_left_alone() {
             for (at, bytes) in pair.iter().zip(good) {
                 drive.damage(*at, &bytes);
             }
-            assert_eq!(drive.look(true).unwrap(), whole);
+            assert_eq!(drive.read(true).unwrap(), whole);
         }
     }
 }
@@ -648,9 +651,9 @@ fn a_drive_that_was_away_comes_back_with_its_volumes() {
             "{error:?}"
         );
     }
-    let contents = drive.look(false).unwrap();
+    let contents = drive.read(false).unwrap();
     assert!(contents.volume(a).unwrap().device.is_none());
-    let contents = drive.look(true).unwrap();
+    let contents = drive.read(true).unwrap();
     assert!(
         Path::new(&format!(
             "/dev/{}",
@@ -746,7 +749,7 @@ fn a_signature_free_drive_is_claimed_by_choice() {
 }
 
 #[test]
-fn a_drive_fills_to_its_last_extent_and_says_what_is_left() {
+fn a_drive_fills_to_its_last_extent_and_reports_what_is_left() {
     for sector in SECTORS {
         let drive = Drive::new(48, sector);
         drive.create_volume("a", 20);
@@ -758,10 +761,10 @@ fn a_drive_fills_to_its_last_extent_and_says_what_is_left() {
             other => panic!("{other:?}"),
         }
         let (_, node) = drive.create_volume("c", 7);
-        assert_eq!(drive.look(false).unwrap().free, []);
+        assert_eq!(drive.read(false).unwrap().free, []);
         write_pattern(&node, b"to the very end");
         assert_eq!(
-            drive.look(true).unwrap().notes,
+            drive.read(true).unwrap().notes,
             Vec::<String>::new(),
             "the last volume reached the backup table"
         );
@@ -809,7 +812,7 @@ fn erasing_in_one_step_changes_no_byte_outside_the_volume() {
                 extent = Some((
                     uuid,
                     drive
-                        .look(false)
+                        .read(false)
                         .unwrap()
                         .volume(uuid)
                         .unwrap()
@@ -845,7 +848,7 @@ fn erasing_notes_its_progress_every_gib_and_not_more_often() {
     let (uuid, _) = drive.create_volume("a", 2560);
     drive.delete(uuid).unwrap();
     let noted = || match drive
-        .look(false)
+        .read(false)
         .unwrap()
         .volume(uuid)
         .unwrap()
@@ -879,7 +882,7 @@ fn erasing_notes_its_progress_every_gib_and_not_more_often() {
 fn somebody_elses_partition_is_shown_and_kept() {
     let drive = Drive::new(64, 512);
     drive.create_volume("a", 8);
-    let rest = drive.look(false).unwrap().free_bytes();
+    let rest = drive.read(false).unwrap().free_bytes();
     must(
         "sgdisk",
         &[
@@ -894,7 +897,7 @@ fn somebody_elses_partition_is_shown_and_kept() {
             &drive.node,
         ],
     );
-    let contents = drive.look(true).unwrap();
+    let contents = drive.read(true).unwrap();
     assert_eq!(contents.strangers.len(), 1);
     assert_eq!(contents.strangers[0].0, "theirs");
     assert_eq!(contents.free_bytes(), rest - 4 * MIB);
@@ -911,7 +914,7 @@ fn a_volume_that_sgdisk_took_away_is_ambiguous_and_its_space_stays() {
     let drive = Drive::new(64, 512);
     let (a, _) = drive.create_volume("a", 8);
     must("sgdisk", &["-d", "2", &drive.node]);
-    let contents = drive.look(true).unwrap();
+    let contents = drive.read(true).unwrap();
     assert!(contents.volume(a).unwrap().ambiguous.is_some());
     assert_eq!(contents.free_bytes(), contents.usable_bytes - 8 * MIB);
     assert!(matches!(
@@ -937,7 +940,7 @@ fn a_wiped_drive_is_blank_and_can_be_claimed_again() {
         write_pattern(&node, b"wipe me");
         let held = File::open(&node).unwrap();
         assert!(matches!(drive.wipe_step(0), Err(LayoutError::Busy { .. })));
-        assert!(drive.look(false).is_ok());
+        assert!(drive.read(false).is_ok());
         drop(held);
         drive.wipe();
         assert!(drive.bytes().iter().all(|&byte| byte == 0));
@@ -957,7 +960,7 @@ fn a_wipe_does_not_take_a_volume_that_was_made_meanwhile() {
         assert!(matches!(refused, Err(LayoutError::Busy { .. })));
         assert!(drive.bytes() == before, "something was wiped");
     }
-    assert!(drive.look(false).unwrap().volume(uuid).is_some());
+    assert!(drive.read(false).unwrap().volume(uuid).is_some());
 }
 
 const PATTERN: &[u8] = b"somebody else's customer record";
@@ -1164,7 +1167,7 @@ fn nothing_is_changed_while_another_program_holds_the_lock_of_the_drive() {
     });
     assert_eq!(
         drive
-            .look(false)
+            .read(false)
             .unwrap()
             .volume(uuid)
             .unwrap()
@@ -1176,19 +1179,19 @@ fn nothing_is_changed_while_another_program_holds_the_lock_of_the_drive() {
 }
 
 #[test]
-fn a_look_beside_a_change_never_sees_half_of_it() {
+fn a_read_beside_a_change_never_sees_half_of_it() {
     let drive = Drive::new(64, 512);
     drive.create_volume("a", 8);
     let (stop, target) = (AtomicBool::new(false), drive.drive());
     thread::scope(|scope| {
-        let looks = scope.spawn(|| {
-            let mut looks = 0_u32;
+        let reads = scope.spawn(|| {
+            let mut reads = 0_u32;
             while !stop.load(Ordering::Relaxed) {
-                let look = ReadDrive {
+                let read = ReadDrive {
                     drive: target.clone(),
                     repair: false,
                 };
-                let contents = look.run(&mut Context::silent()).unwrap();
+                let contents = read.run(&mut Context::silent()).unwrap();
                 assert_eq!(contents.notes, Vec::<String>::new());
                 assert!(
                     contents
@@ -1196,13 +1199,13 @@ fn a_look_beside_a_change_never_sees_half_of_it() {
                         .iter()
                         .all(|placed| placed.ambiguous.is_none())
                 );
-                looks += 1;
+                reads += 1;
                 // Whoever looks without a break keeps the lock from everybody who wants it alone.
-                if looks.is_multiple_of(8) {
+                if reads.is_multiple_of(8) {
                     thread::sleep(Duration::from_millis(60));
                 }
             }
-            looks
+            reads
         });
         let changes = || {
             for _ in 0..10 {
@@ -1214,7 +1217,7 @@ fn a_look_beside_a_change_never_sees_half_of_it() {
         };
         let changed = catch_unwind(AssertUnwindSafe(changes));
         stop.store(true, Ordering::Relaxed);
-        assert!(looks.join().unwrap() > 0);
+        assert!(reads.join().unwrap() > 0);
         changed.unwrap();
     });
 }

@@ -102,10 +102,10 @@ fn while_a_drive_is_probed_others_can_mount_and_activate_what_is_on_it() {
     let one = Loop::new(80 * MIB, &[]);
     for policy in [Some(ClaimPolicy::Blank), None] {
         let (device, refused) = (one.device.clone(), Arc::new(Mutex::new(Vec::new())));
-        let seen = refused.clone();
+        let errors = refused.clone();
         let mut context = Context::new(move |step| {
             if let Err(error) = take(&device) {
-                seen.lock().unwrap().push(format!("{step}: {error}"));
+                errors.lock().unwrap().push(format!("{step}: {error}"));
             }
         });
         let probe = Probe {
@@ -207,10 +207,10 @@ fn a_volume_node_is_probed_for_its_filesystem() {
         .status()
         .unwrap();
     assert!(made.success());
-    let Signatures::Found(found) = blkid::probe_device(&one.device).unwrap() else {
+    let Signatures::Found(signatures) = blkid::probe_device(&one.device).unwrap() else {
         panic!("nothing found")
     };
-    let ext4 = &found[0];
+    let ext4 = &signatures[0];
     assert_eq!(
         (
             ext4.kind.as_str(),
@@ -295,8 +295,8 @@ fn tool(program: &str, args: &[&str]) -> bool {
             false
         }
         Ok(out) => {
-            let said = String::from_utf8_lossy(&out.stderr);
-            assert!(out.status.success(), "{program} {args:?}: {said}");
+            let stderr = String::from_utf8_lossy(&out.stderr);
+            assert!(out.status.success(), "{program} {args:?}: {stderr}");
             true
         }
     }
@@ -386,8 +386,8 @@ fn a_drive_with_remains_of_tables_or_filesystems_is_not_one_without_a_signature(
         if let Some((at, len)) = zeroed {
             device.write(at, &vec![0; len]);
         }
-        let found = probed(&device);
-        assert_ne!(found, Signatures::Empty, "{what}");
-        eprintln!("{what}: {found:?}");
+        let signatures = probed(&device);
+        assert_ne!(signatures, Signatures::Empty, "{what}");
+        eprintln!("{what}: {signatures:?}");
     }
 }

@@ -115,7 +115,7 @@ async fn until_reaped(rig: &Rig, what: &str, mut is: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn a_forked_worker_is_the_agents_child_and_the_process_list_says_whose_it_is() {
+async fn a_forked_worker_is_the_agents_child_and_the_process_list_names_its_drive() {
     let rig = rig(|_, _| {}).await;
     let pid = rig.run("a", vec![]).await.unwrap();
     let stat = process::stat(pid).unwrap().unwrap();

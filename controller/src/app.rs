@@ -191,7 +191,7 @@ pub async fn serve(
     });
     tracing::info!(socket = %path.display(), "serving CSI Identity and Controller");
     // Agents connect within seconds; until then, answers name the disconnected nodes.
-    tasks.spawn(manager::say_ready(
+    tasks.spawn(manager::notify_ready(
         watch::Sender::new(true).subscribe(),
         "starting",
         "serving CSI Identity and Controller".to_owned(),
@@ -203,7 +203,7 @@ pub async fn serve(
         .add_service(ControllerServer::new(controller));
     let stop = async {
         stop.await;
-        manager::say_stopping().await;
+        manager::notify_stopping().await;
     };
     let served = socket::serve(routes, bound, stop, DRAIN).await;
     ending.cancel();
@@ -389,11 +389,11 @@ async fn expected(
     ending: &CancellationToken,
 ) -> Result<watch::Receiver<bool>, RunError> {
     let complete = watch::Sender::new(!options.kubernetes);
-    let known = complete.subscribe();
+    let receiver = complete.subscribe();
     if options.kubernetes {
         let client = crate::kubernetes::client().await?;
         let (driver, agents) = (options.driver_name.clone(), agents.clone());
-        tasks.spawn(crate::kubernetes::tell(
+        tasks.spawn(crate::kubernetes::report_events(
             client.clone(),
             driver.clone(),
             agents.clone(),
@@ -411,7 +411,7 @@ async fn expected(
         let follow = crate::kubernetes::follow(client, driver, agents, complete, ending.clone());
         tasks.spawn(follow);
     }
-    Ok(known)
+    Ok(receiver)
 }
 
 #[cfg(not(feature = "kubernetes"))]
@@ -528,7 +528,7 @@ fn ready_or_late(
         if tokio::time::timeout_at(until, first).await.is_err() {
             tracing::warn!("no agent connected yet; CSI calls answer UNAVAILABLE");
         }
-        let read = expected.wait_for(|known| *known);
+        let read = expected.wait_for(|complete| *complete);
         if tokio::time::timeout_at(until, read).await.is_err() {
             tracing::warn!(
                 "volumes and nodes not yet read from Kubernetes; volumes of absent nodes are not listed until then"

@@ -55,9 +55,9 @@ impl ClusterService {
 
     /// Returns a client for the node's agent. NOT_FOUND: the node is not known. UNAVAILABLE: its agent is not connected.
     fn client(&self, node: &str) -> Result<AgentClient<AgentChannel>, Status> {
-        let known = self.agents.get(node);
-        let known = known.ok_or_else(|| Status::not_found(format!("no node {node:?} is known")))?;
-        known.client().map_err(Status::from)
+        let agent = self.agents.get(node);
+        let agent = agent.ok_or_else(|| Status::not_found(format!("no node {node:?} is known")))?;
+        agent.client().map_err(Status::from)
     }
 
     fn node(&self, agent: &Agent) -> Node {
@@ -75,7 +75,7 @@ impl ClusterService {
             notes.push(why.to_owned());
         }
         let facts = facts.as_ref();
-        agent.look(|inventory| {
+        agent.read_inventory(|inventory| {
             // Decoding a drive is costly, so one pass counts both.
             let (mut drives, mut drives_in_trouble) = (0, 0);
             for drive in inventory.drives() {
@@ -165,7 +165,7 @@ impl Cluster for ClusterService {
             Ok(NodeDrives {
                 node_id: agent.node().to_owned(),
                 state: this.agents.state_of(&agent).to_string(),
-                drives: agent.look(|inventory| inventory.drives().collect()),
+                drives: agent.read_inventory(|inventory| inventory.drives().collect()),
             })
         });
         Ok(Response::new(Box::pin(drives)))
@@ -314,13 +314,13 @@ impl Cluster for ClusterService {
         &self,
         request: Request<GetVolumeRequest>,
     ) -> Result<Response<GetVolumeResponse>, Status> {
-        let found = self.agents.volume(&request.into_inner().id)?;
+        let reported = self.agents.volume(&request.into_inner().id)?;
         let key = Key {
-            uuid: drivebay_service::agents::parse(&found.volume.id)?.uuid,
-            node: found.agent.node_id(),
+            uuid: drivebay_service::agents::parse(&reported.volume.id)?.uuid,
+            node: reported.agent.node_id(),
         };
         Ok(Response::new(GetVolumeResponse {
-            volume: Some(self.agents.on_node(&key, found.volume)),
+            volume: Some(self.agents.on_node(&key, reported.volume)),
             driver: self.driver.clone(),
             topology_key: TopologyKey::new(&self.driver).as_str().to_owned(),
         }))

@@ -38,7 +38,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// What to do.
+/// Commands of `drivebay-controller`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve CSI Identity and Controller on a unix socket, with the agents that connect
@@ -61,7 +61,7 @@ calls have ten seconds to finish; agents finish what they have begun.")]
     Ask(cli::Ask),
 }
 
-/// Where the certificates are kept.
+/// Commands that create certificates, by where these are stored.
 #[cfg(feature = "certs")]
 #[derive(Debug, Subcommand)]
 pub enum Certs {
@@ -375,15 +375,15 @@ mod tests {
             Ok(Some(Entrance::Tcp(..)))
         ));
         assert_eq!(entrance(&["--agent-socket", "/a"]), Ok(None));
-        for (args, says) in [
+        for (args, part) in [
             (tcp.to_vec(), "--listen unix:PATH needs none"),
             (
                 [&unix[..], &files].concat(),
                 "takes no certificates and no tokens",
             ),
         ] {
-            let said = entrance(&args).unwrap_err();
-            assert!(said.contains(says), "{args:?}: {said}");
+            let message = entrance(&args).unwrap_err();
+            assert!(message.contains(part), "{args:?}: {message}");
         }
     }
 

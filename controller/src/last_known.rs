@@ -57,12 +57,12 @@ pub enum StoreError {
     },
     /// A newer controller wrote the file. It was not changed.
     #[error(
-        "{path} has format {found}, and this controller reads format {FORMAT}: a newer controller wrote it. Nothing was changed. Run that controller again; or move the file away, so that its node is known again when its agent connects"
+        "{path} has format {format}, and this controller reads format {FORMAT}: a newer controller wrote it. Nothing was changed. Run that controller again; or move the file away, so that its node is known again when its agent connects"
     )]
     Newer {
         path: PathBuf,
         /// Format of the file.
-        found: u32,
+        format: u32,
     },
 }
 
@@ -110,7 +110,7 @@ impl Store {
             let Some(node) = node_of(&path) else { continue };
             match recall(&path, node, agents) {
                 Ok(()) => count += 1,
-                Err(RecallError::Newer(found)) => return Err(StoreError::Newer { path, found }),
+                Err(RecallError::Newer(format)) => return Err(StoreError::Newer { path, format }),
                 Err(RecallError::Unusable(error)) => {
                     tracing::warn!(path = %path.display(), %error, "cannot use last-known file; its node is not listed until its agent connects");
                     let troubles = agents.notes().troubles();
@@ -168,8 +168,8 @@ enum RecallError {
 fn recall(path: &Path, node: &str, agents: &Agents) -> Result<(), RecallError> {
     let unusable = RecallError::Unusable;
     let (bytes, whole) = read_bounded(path).map_err(|error| unusable(error.into()))?;
-    if let Some(found) = newer(&bytes) {
-        return Err(RecallError::Newer(found));
+    if let Some(format) = newer(&bytes) {
+        return Err(RecallError::Newer(format));
     }
     let (facts, inventory) = decode(&bytes, whole, node).map_err(unusable)?;
     agents
@@ -209,21 +209,21 @@ fn decode(
         )
         .into());
     }
-    let known = LastKnown::decode(bytes)?;
-    if known.format != FORMAT {
-        return Err(format!("format {} is not {FORMAT}", known.format).into());
+    let record = LastKnown::decode(bytes)?;
+    if record.format != FORMAT {
+        return Err(format!("format {} is not {FORMAT}", record.format).into());
     }
-    let inventory = known.inventory.ok_or("no inventory in it")?;
+    let inventory = record.inventory.ok_or("no inventory in it")?;
     if inventory.node_id != node || !is_node_id(node) || !inventory.full || !inventory.ready {
         return Err("it is not a whole inventory of this node".into());
     }
     let facts = Facts {
         node: node.to_owned(),
-        identity: identity(node, known.proof),
+        identity: identity(node, record.proof),
         instance: inventory.instance.clone(),
-        machine_id: known.machine_id,
-        version: known.version,
-        address: known.address,
+        machine_id: record.machine_id,
+        version: record.version,
+        address: record.address,
         copies: false,
     };
     Ok((facts, inventory))
@@ -269,11 +269,11 @@ struct Encoded {
 /// encoded in the catalog, since decoding a million of them takes seconds.
 fn content(agent: &Agent, catalog: &Catalog) -> Option<Vec<u8>> {
     let facts = agent.facts()?;
-    let (inventory, volumes) = agent.look(|inventory| {
+    let (inventory, volumes) = agent.read_inventory(|inventory| {
         let volumes = inventory.keys().filter_map(|key| catalog.encoded(&key));
         Some((inventory.dump_without_volumes()?, volumes.collect()))
     })?;
-    let known = LastKnown {
+    let record = LastKnown {
         format: FORMAT,
         machine_id: facts.machine_id,
         version: facts.version,
@@ -281,7 +281,7 @@ fn content(agent: &Agent, catalog: &Catalog) -> Option<Vec<u8>> {
         inventory: Some(inventory),
         proof: facts.identity.map(proof),
     };
-    let mut bytes = known.encode_to_vec();
+    let mut bytes = record.encode_to_vec();
     let volumes = Volumes {
         inventory: Some(Encoded { volumes }),
     };
@@ -356,20 +356,26 @@ struct Due {
 
 /// Returns the node if its file must be written. `all`: also if it was written within [`WRITE_EVERY`].
 fn due(agent: Arc<Agent>, before: Option<&Written>, now: Instant, all: bool) -> Option<Due> {
-    let (instance, revision, there, known) = agent.look(|inventory| {
+    let (instance, revision, there, is_known) = agent.read_inventory(|inventory| {
         let (instance, revision) = inventory.shown();
         let there = inventory.away_since().is_none();
-        (instance.to_owned(), revision, there, inventory.known())
+        (
+            instance.to_owned(),
+            revision,
+            there,
+            inventory.has_inventory(),
+        )
     });
-    let same = before
-        .is_some_and(|before| before.instance == instance && before.revision == revision && known);
+    let same = before.is_some_and(|before| {
+        before.instance == instance && before.revision == revision && is_known
+    });
     let early = before.is_some_and(|before| before.at + WRITE_EVERY > now);
-    if same || (early && there && !all) || (!known && before.is_none()) {
+    if same || (early && there && !all) || (!is_known && before.is_none()) {
         return None;
     }
     let before = before.map(|before| before.at);
     let turn = match before {
-        Some(_) if !there || !known => Turn::Now,
+        Some(_) if !there || !is_known => Turn::Now,
         before => Turn::InTurn { there, before },
     };
     let at = now;

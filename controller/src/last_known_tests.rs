@@ -70,7 +70,7 @@ async fn a_node_that_is_away_is_listed_after_a_restart_and_a_given_up_one_is_not
     assert_eq!(store.load(&after).unwrap(), 1);
     let dump = |agents: &Agents| {
         let agent = agents.get("n1").unwrap();
-        agent.look(|inventory| inventory.dump(agents.catalog()))
+        agent.read_inventory(|inventory| inventory.dump(agents.catalog()))
     };
     assert_eq!(dump(&after), Some(inventory()));
     assert_eq!(dump(&before), Some(inventory()));
@@ -123,7 +123,7 @@ async fn thousands_of_nodes_are_written_in_turns_and_one_that_went_away_at_once(
 async fn a_file_of_another_node_format_or_none_at_all_is_left_out() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    let known = |format, node: &str| LastKnown {
+    let record = |format, node: &str| LastKnown {
         format,
         inventory: Some(InventoryUpdate {
             node_id: node.into(),
@@ -132,26 +132,26 @@ async fn a_file_of_another_node_format_or_none_at_all_is_left_out() {
         ..LastKnown::default()
     };
     store
-        .write("n1", &known(FORMAT, "n2").encode_to_vec())
+        .write("n1", &record(FORMAT, "n2").encode_to_vec())
         .unwrap();
     store
-        .write("n2", &known(FORMAT - 1, "n2").encode_to_vec())
+        .write("n2", &record(FORMAT - 1, "n2").encode_to_vec())
         .unwrap();
     fs::write(store.path("n3"), b"\xff\xfe garbage").unwrap();
     fs::write(store.path("n4"), b"").unwrap();
     let (agents, _keep) = agents();
     assert_eq!(store.load(&agents).unwrap(), 0);
     let troubles = agents.notes().troubles();
-    let found = troubles.findings();
-    assert_eq!(found.len(), 1);
-    assert_eq!(found[0].code, "StateNotRead");
+    let findings = troubles.findings();
+    assert_eq!(findings.len(), 1);
+    assert_eq!(findings[0].code, "StateNotRead");
     assert!(
-        found[0].message.contains("n1.known (and 3 more)"),
-        "{found:?}"
+        findings[0].message.contains("n1.known (and 3 more)"),
+        "{findings:?}"
     );
     // One file is repaired, the others are removed.
     store
-        .write("n1", &known(FORMAT, "n1").encode_to_vec())
+        .write("n1", &record(FORMAT, "n1").encode_to_vec())
         .unwrap();
     for node in ["n2", "n3", "n4"] {
         store.remove(node).unwrap();
@@ -172,8 +172,8 @@ async fn nodes_that_cannot_be_saved_are_a_finding_until_they_are() {
     let mut written = BTreeMap::new();
     save(&store, &agents, &mut written, true).await;
     let codes = || {
-        let found = agents.notes().troubles().findings().into_iter();
-        found.map(|finding| finding.code).collect::<Vec<_>>()
+        let findings = agents.notes().troubles().findings().into_iter();
+        findings.map(|finding| finding.code).collect::<Vec<_>>()
     };
     assert_eq!(codes(), ["StateNotSaved"]);
     fs::remove_dir(&in_the_way).unwrap();
@@ -208,12 +208,12 @@ async fn a_file_that_is_larger_than_a_node_may_be_is_not_read() {
         node_id: "n3".into(),
         ..inventory()
     };
-    let known = LastKnown {
+    let record = LastKnown {
         format: FORMAT,
         inventory: Some(too_many),
         ..LastKnown::default()
     };
-    store.write("n3", &known.encode_to_vec()).unwrap();
+    store.write("n3", &record.encode_to_vec()).unwrap();
     let (agents, _keep) = agents();
     assert_eq!(store.load(&agents).unwrap(), 0);
     assert!(agents.catalog().is_empty());
@@ -234,7 +234,7 @@ async fn a_file_of_a_newer_format_is_refused_and_left_as_it_is() {
     let (agents, _keep) = agents();
     let refused = store.load(&agents).unwrap_err();
     assert!(
-        matches!(refused, StoreError::Newer { found: 2, .. }),
+        matches!(refused, StoreError::Newer { format: 2, .. }),
         "{refused}"
     );
     assert_eq!(fs::read(store.path("n1")).unwrap(), later);

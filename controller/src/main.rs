@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 fn make(command: &Certs) -> ExitCode {
     use std::io::Write;
 
-    let said: Result<String, Box<dyn Error>> = match command {
+    let output: Result<String, Box<dyn Error>> = match command {
         Certs::Files(command) => certs::run(command).map_err(Into::into),
         #[cfg(feature = "kubernetes")]
         Certs::Kubernetes(args) => tokio::runtime::Builder::new_current_thread()
@@ -51,8 +51,8 @@ fn make(command: &Certs) -> ExitCode {
             .map_err(Into::into)
             .and_then(|runtime| runtime.block_on(certificates(args)).map_err(Into::into)),
     };
-    let said = said.and_then(|said| Ok(std::io::stdout().write_all(said.as_bytes())?));
-    match said {
+    let result = output.and_then(|output| Ok(std::io::stdout().write_all(output.as_bytes())?));
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(error.as_ref()),
     }

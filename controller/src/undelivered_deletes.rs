@@ -24,7 +24,7 @@ pub async fn deliver(agents: Agents, stop: CancellationToken) {
         }
         for agent in agents.all() {
             let deletes = agents.notes().undelivered_deletes(agent.node());
-            if deletes.is_empty() || !agent.look(Inventory::complete) {
+            if deletes.is_empty() || !agent.read_inventory(Inventory::complete) {
                 continue;
             }
             for id in deletes {
@@ -58,6 +58,6 @@ async fn quarantine(agent: &Arc<Agent>, id: &str) -> Result<(), CallError> {
         id: id.to_owned(),
         quarantine: true,
     };
-    let asked = async move { client.delete_volume(request).await };
-    call(CHANGE_DEADLINE, asked).await.map(|_| ())
+    let response = async move { client.delete_volume(request).await };
+    call(CHANGE_DEADLINE, response).await.map(|_| ())
 }

@@ -85,7 +85,7 @@ async fn nothing_is_claimed_while_the_agent_is_starting() {
         until(async || {
             agents
                 .get("n1")
-                .is_some_and(|agent| agent.look(|i| i.instance() == "first"))
+                .is_some_and(|agent| agent.read_inventory(|i| i.instance() == "first"))
         })
         .await;
     }
@@ -236,8 +236,8 @@ async fn an_answer_does_not_wait_for_ever_for_the_inventory() {
     let fake = Fake::new("n1");
     let controller = fake.controller(HealthApi::Legacy).await;
     fake.state.lock().unwrap().silent = true;
-    let asked = controller.create_volume(Request::new(create("v")));
-    let got = tokio::time::timeout(Duration::from_secs(8), asked)
+    let response = controller.create_volume(Request::new(create("v")));
+    let got = tokio::time::timeout(Duration::from_secs(8), response)
         .await
         .unwrap();
     assert_eq!(code(got), Code::Ok);
@@ -325,7 +325,7 @@ async fn the_binary_serves_before_its_agent_is_there_finds_it_and_ends_on_reques
 }
 
 #[tokio::test]
-async fn identity_says_what_the_plugin_is() {
+async fn identity_describes_the_plugin() {
     use csi::identity_server::Identity;
     for controller in [false, true] {
         let (sender, ready) = tokio::sync::watch::channel(false);

@@ -149,10 +149,16 @@ fn a_renewed_controller_keeps_its_names_unless_others_are_given() {
         "fd00::7",
     ];
     let base = ["controller", "--dir", dir, "--renew"];
-    let said = certs(&[base.as_slice(), &names].concat()).unwrap();
-    assert!(said.contains("as a.example, 10.0.0.7, fd00::7\n"), "{said}");
-    let said = certs(&base).unwrap();
-    assert!(said.contains("as a.example, 10.0.0.7, fd00::7\n"), "{said}");
+    let output = certs(&[base.as_slice(), &names].concat()).unwrap();
+    assert!(
+        output.contains("as a.example, 10.0.0.7, fd00::7\n"),
+        "{output}"
+    );
+    let output = certs(&base).unwrap();
+    assert!(
+        output.contains("as a.example, 10.0.0.7, fd00::7\n"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -206,8 +212,8 @@ fn a_ca_is_completed_by_a_controller_and_never_made_twice() {
     for file in ["controller.pem", "controller-key.pem"] {
         fs::remove_file(ca.path(file)).unwrap();
     }
-    let said = certs(&["init", "--dir", dir]).unwrap();
-    assert!(said.contains("already exists"), "{said}");
+    let output = certs(&["init", "--dir", dir]).unwrap();
+    assert!(output.contains("already exists"), "{output}");
     assert!(ca.path("controller.pem").exists());
     let after = tree(ca.dir.path());
     for file in ["ca.pem", "ca-key.pem"] {
@@ -269,8 +275,8 @@ fn whom_a_node_trusts_is_not_changed() {
     );
     let both = format!("{foreign}{own}");
     put(&copy, &both);
-    let said = certs(&renew).unwrap();
-    assert!(said.contains("it was not changed"), "{said}");
+    let output = certs(&renew).unwrap();
+    assert!(output.contains("it was not changed"), "{output}");
     assert_eq!(fs::read_to_string(&copy).unwrap(), both);
 
     put(&copy, &foreign);
@@ -297,8 +303,8 @@ async fn a_bundle_signs_with_the_ca_whose_key_is_there() {
 async fn no_certificate_outlives_its_ca() {
     let dir = tempfile::tempdir().unwrap();
     let text = dir.path().to_str().unwrap();
-    let said = certs(&["init", "--dir", text, "--ca-days", "3"]).unwrap();
-    assert!(said.contains("less than asked for"), "{said}");
+    let output = certs(&["init", "--dir", text, "--ca-days", "3"]).unwrap();
+    assert!(output.contains("less than asked for"), "{output}");
     certs(&["node", "n1", "--dir", text, "--days", "2"]).unwrap();
     let until = |file: &str| {
         let files = TlsFiles {
@@ -455,10 +461,10 @@ async fn files_that_do_not_fit_are_refused_at_the_start_with_their_name() {
             "not signed by the CA",
         ),
     ];
-    for (files, name, says) in cases {
+    for (files, name, part) in cases {
         let error = load_error(&files, Role::Agent).await;
         let text = error.to_string();
-        assert!(text.contains(name) && text.contains(says), "{text}");
+        assert!(text.contains(name) && text.contains(part), "{text}");
     }
     let error = load_error(&whole, Role::Controller).await;
     assert!(matches!(error, TlsError::WrongRole { .. }), "{error}");

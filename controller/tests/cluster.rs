@@ -62,7 +62,7 @@ impl Cluster {
             address: format!("10.0.0.{}:1", fake.state.lock().unwrap().instance.len()),
             identity,
             tokens: self.tokens.clone().map(|of| (of, IdentityLimit::new(4))),
-            known: CancellationToken::new(),
+            recognized: CancellationToken::new(),
             end: CancellationToken::new(),
         }
     }
@@ -89,7 +89,9 @@ impl Cluster {
         let instance = fake.state.lock().unwrap().instance.clone();
         until(async || {
             self.agents.get(&node).is_some_and(|agent| {
-                agent.look(|inventory| inventory.complete() && inventory.instance() == instance)
+                agent.read_inventory(|inventory| {
+                    inventory.complete() && inventory.instance() == instance
+                })
             })
         })
         .await;
@@ -352,7 +354,7 @@ async fn a_name_that_was_never_sent_to_the_node_that_is_away_is_made_elsewhere()
 }
 
 #[tokio::test]
-async fn a_name_in_doubt_is_asked_of_its_node_again_even_when_it_reports_no_room() {
+async fn a_name_in_doubt_is_requested_from_its_node_again_even_when_it_reports_no_room() {
     let cluster = Cluster::new(Notes::in_memory());
     let (one, other) = (Fake::new("a"), Fake::new("b"));
     let _a = cluster.join(&one).await;
@@ -362,7 +364,7 @@ async fn a_name_in_doubt_is_asked_of_its_node_again_even_when_it_reports_no_room
     one.change(|state| state.classes.get_mut("hdd").unwrap().largest_volume_bytes = 0);
     until(async || {
         let agent = cluster.agents.get("a").unwrap();
-        agent.look(|inventory| inventory.classes()["hdd"].largest_volume_bytes == 0)
+        agent.read_inventory(|inventory| inventory.classes()["hdd"].largest_volume_bytes == 0)
     })
     .await;
     // The agent's own answer that it has no space is final; only then the other node is asked.
@@ -372,7 +374,7 @@ async fn a_name_in_doubt_is_asked_of_its_node_again_even_when_it_reports_no_room
 }
 
 // Returns the reason that the refused agent received.
-async fn told(fake: &Fake) -> String {
+async fn refusal_sent_to(fake: &Fake) -> String {
     let refused = || {
         let calls = calls(fake);
         calls.into_iter().find(|call| call.starts_with("refused"))
@@ -395,10 +397,10 @@ async fn a_copied_machine_id_and_another_key_neither_replace_a_connected_agent_n
             refusal.contains("real-secret") && refusal.contains("thief"),
             "{refusal}"
         );
-        let told = told(&thief).await;
+        let message = refusal_sent_to(&thief).await;
         assert!(
-            !told.contains("secret") && !told.contains("10.0.0"),
-            "{told}"
+            !message.contains("secret") && !message.contains("10.0.0"),
+            "{message}"
         );
     }
     let note = cluster.agents.get("a").unwrap().refused().unwrap();
@@ -605,7 +607,11 @@ async fn a_node_beyond_a_bound_loses_its_session_and_keeps_what_was_known_and_ot
     });
     let refusal = member.refusal().await;
     assert!(refusal.contains("more than 20000 volumes"), "{refusal}");
-    assert!(told(&greedy).await.contains("more than 20000 volumes"));
+    assert!(
+        refusal_sent_to(&greedy)
+            .await
+            .contains("more than 20000 volumes")
+    );
     assert_eq!(counted(&cluster, Reason::Volumes), 1);
     // Its last known inventory stays, and none of its volumes counts as absent.
     assert!(cluster.get(&volume(1, "a").id).await.is_ok());

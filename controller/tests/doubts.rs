@@ -31,7 +31,7 @@ async fn enter(agents: &Agents, fake: &Fake) -> CancellationToken {
         address: "here".into(),
         identity: Some(certified(&node, 1)),
         tokens: None,
-        known: CancellationToken::new(),
+        recognized: CancellationToken::new(),
         end: end.clone(),
     };
     let visiting = agents.clone();
@@ -42,12 +42,12 @@ async fn enter(agents: &Agents, fake: &Fake) -> CancellationToken {
 
 async fn is_there(agents: &Agents, node: &str, there: bool) {
     let waiting = async {
-        let known = || {
+        let is_complete = || {
             agents
                 .get(node)
-                .is_some_and(|agent| agent.look(Inventory::complete))
+                .is_some_and(|agent| agent.read_inventory(Inventory::complete))
         };
-        while known() != there {
+        while is_complete() != there {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -73,21 +73,21 @@ async fn a_volume_in_doubt_on_a_node_that_is_away_is_made_nowhere_else_until_the
     let session = enter(&agents, &roomy).await;
     enter(&agents, &other).await;
     let controller = service(agents.clone(), HealthApi::Legacy);
-    let ask = async || code(controller.create_volume(Request::new(create("v"))).await);
+    let create_volume = async || code(controller.create_volume(Request::new(create("v"))).await);
 
     roomy.change(|state| state.silent = true);
     roomy.trouble(Trouble::LoseAnswer);
-    assert_eq!(ask().await, Code::Unavailable);
+    assert_eq!(create_volume().await, Code::Unavailable);
     session.cancel();
     is_there(&agents, "roomy", false).await;
-    assert_eq!(ask().await, Code::Unavailable);
+    assert_eq!(create_volume().await, Code::Unavailable);
     assert_eq!(volumes(&other), 0);
     // The value of the alert, and the step of its runbook that resolves it.
     assert_eq!(agents.creates_in_doubt(), 1);
 
     forgotten_nodes.send_replace(ForgottenNodes::from([("roomy".to_owned(), 1)]));
     assert_eq!(agents.creates_in_doubt(), 0);
-    assert_eq!(ask().await, Code::Ok);
+    assert_eq!(create_volume().await, Code::Ok);
     assert_eq!(volumes(&other), 1);
 }
 
@@ -116,11 +116,11 @@ async fn one_request_sent_to_two_controllers_at_once_makes_one_volume_though_eac
     for fake in [&a, &b] {
         fake.state.lock().unwrap().silent = false;
     }
-    let ask = async |controller: &ControllerService| {
+    let create_volume = async |controller: &ControllerService| {
         let answer = controller.create_volume(Request::new(create("v"))).await;
         answer.unwrap().into_inner().volume.unwrap().volume_id
     };
-    let (one, other) = tokio::join!(ask(&first), ask(&second));
+    let (one, other) = tokio::join!(create_volume(&first), create_volume(&second));
     assert_eq!(one, other);
     assert_eq!(volumes(&a) + volumes(&b), 1);
 }
@@ -134,14 +134,15 @@ async fn a_node_in_doubt_is_waited_for_though_this_process_has_never_seen_it() {
     let other = Fake::new("other");
     enter(&agents, &other).await;
     let controller = service(agents.clone(), HealthApi::Legacy);
-    let ask = async |name| code(controller.create_volume(Request::new(create(name))).await);
-    assert_eq!(ask("v").await, Code::Unavailable);
-    assert_eq!(ask("w").await, Code::Ok);
+    let create_volume =
+        async |name| code(controller.create_volume(Request::new(create(name))).await);
+    assert_eq!(create_volume("v").await, Code::Unavailable);
+    assert_eq!(create_volume("w").await, Code::Ok);
     assert_eq!(agents.creates_in_doubt(), 1);
 
     let former = Fake::new("former");
     enter(&agents, &former).await;
     assert_eq!(agents.creates_in_doubt(), 0);
-    assert_eq!(ask("v").await, Code::Ok);
+    assert_eq!(create_volume("v").await, Code::Ok);
     assert_eq!((volumes(&former), volumes(&other)), (1, 1));
 }

@@ -36,22 +36,22 @@ async fn enter(agents: &Agents, fake: &Fake) {
         address: "here".into(),
         identity: Some(certified(&node, 1)),
         tokens: None,
-        known: CancellationToken::new(),
+        recognized: CancellationToken::new(),
         end: CancellationToken::new(),
     };
     let visiting = agents.clone();
     tokio::spawn(async move { visiting.visit(visitor, HelloRequest::default()).await });
-    let known = async {
+    let complete = async {
         let is_there = || {
             let agent = agents.get(&node);
-            agent.is_some_and(|agent| agent.look(Inventory::complete))
+            agent.is_some_and(|agent| agent.read_inventory(Inventory::complete))
         };
         while !is_there() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     let limit = Duration::from_secs(20);
-    tokio::time::timeout(limit, known).await.unwrap();
+    tokio::time::timeout(limit, complete).await.unwrap();
 }
 
 async fn made(controller: &ControllerService) -> String {
@@ -139,7 +139,7 @@ async fn the_volume_that_answers_stays_the_same_while_its_agent_is_away() {
     b.change(|state| state.generation += 1);
     b.state.lock().unwrap().mute = true;
     let gone = async {
-        while agents.get("b").unwrap().look(Inventory::complete) {
+        while agents.get("b").unwrap().read_inventory(Inventory::complete) {
             b.change(|_| ());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -156,11 +156,11 @@ async fn a_duplicate_that_was_never_used_is_deleted_when_the_persistent_volume_u
     let (a, b, [of_a, of_b], agents) = two().await;
     // PersistentVolumes are not followed.
     assert_eq!(remove(&agents).await, (0, 0));
-    let found = |id: &String| {
+    let duplicate_of = |id: &String| {
         let key = (&id.parse::<drivebay_proto::VolumeId>().unwrap()).into();
         agents.duplicates().of(&key)
     };
-    let text = found(&of_b).unwrap();
+    let text = duplicate_of(&of_b).unwrap();
     assert!(
         text.contains("two volumes of one name") && text.contains(&of_a),
         "{text}"
@@ -179,7 +179,7 @@ async fn a_duplicate_that_was_never_used_is_deleted_when_the_persistent_volume_u
         "{calls:?}"
     );
     agents.find_duplicates();
-    assert!(found(&of_a).is_none() && found(&of_b).is_none());
+    assert!(duplicate_of(&of_a).is_none() && duplicate_of(&of_b).is_none());
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn one_volume_on_two_nodes_is_served_under_both_ids_and_both_generations_a
     let [(id, expected)] = agents.expected_copies(&shared[0]).try_into().unwrap();
     assert_eq!((id.to_string(), &*expected.pv), (of_b, NAME));
     let uuid = volume(7, "a").id.parse::<VolumeId>().unwrap().uuid;
-    let said = agents.other_copy(uuid).unwrap();
+    let message = agents.other_copy(uuid).unwrap();
     for part in [
         "node a on drive",
         "generation 2",
@@ -249,12 +249,12 @@ async fn one_volume_on_two_nodes_is_served_under_both_ids_and_both_generations_a
         "generation 1",
         "that of node a is the newer",
     ] {
-        assert!(said.contains(part), "{said}");
+        assert!(message.contains(part), "{message}");
     }
     for (node, generation) in [("a", 2), ("b", 1)] {
-        let found = agents.volume(&volume(7, node).id).unwrap();
+        let reported = agents.volume(&volume(7, node).id).unwrap();
         assert_eq!(
-            (found.agent.node(), found.volume.generation),
+            (reported.agent.node(), reported.volume.generation),
             (node, generation)
         );
     }

@@ -236,7 +236,7 @@ async fn a_message_names_what_there_is_to_choose_from() {
         state.classes.insert("nvme".into(), class("nvme", GIB));
     };
     let controller = fake.with(two).controller(HealthApi::Legacy).await;
-    let told = async |edit: Edit| {
+    let message_of = async |edit: Edit| {
         let mut request = create("v");
         edit(&mut request);
         let status = controller
@@ -246,9 +246,9 @@ async fn a_message_names_what_there_is_to_choose_from() {
         assert_eq!(status.code(), Code::InvalidArgument);
         status.message().to_owned()
     };
-    let classes = told(|_| {}).await;
+    let classes = message_of(|_| {}).await;
     assert!(classes.contains("hdd, nvme"), "{classes}");
-    let classes = told(|r| {
+    let classes = message_of(|r| {
         r.parameters.insert("class".into(), "tape".into());
     })
     .await;
@@ -256,7 +256,7 @@ async fn a_message_names_what_there_is_to_choose_from() {
         classes.contains("tape") && classes.contains("hdd, nvme"),
         "{classes}"
     );
-    let parameters = told(|r| {
+    let parameters = message_of(|r| {
         r.parameters.insert("typo".into(), "x".into());
     })
     .await;
@@ -264,7 +264,7 @@ async fn a_message_names_what_there_is_to_choose_from() {
         parameters.contains("typo") && parameters.contains("mkfsOptions"),
         "{parameters}"
     );
-    let filesystems = told(|r| r.volume_capabilities = vec![mount("zfs")]).await;
+    let filesystems = message_of(|r| r.volume_capabilities = vec![mount("zfs")]).await;
     assert!(filesystems.contains("ext4, xfs, btrfs"), "{filesystems}");
 }
 

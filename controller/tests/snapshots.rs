@@ -212,7 +212,7 @@ async fn a_group_is_taken_found_again_listed_and_deleted_as_a_whole() {
 }
 
 #[tokio::test]
-async fn a_group_is_asked_for_again_after_its_answer_was_lost() {
+async fn a_group_is_requested_again_after_its_answer_was_lost() {
     let fake = Fake::new("n1");
     fake.put(volume(1, "n1"));
     let controller = fake.controller(HealthApi::Legacy).await;

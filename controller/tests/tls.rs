@@ -66,7 +66,7 @@ fn at(distance: Duration, past: bool) -> SystemTime {
 }
 
 #[track_caller]
-fn says(text: &str, words: &str) {
+fn assert_contains(text: &str, words: &str) {
     assert!(text.contains(words), "{text:?} does not say {words:?}");
 }
 
@@ -123,8 +123,8 @@ async fn a_client_without_certificate_is_refused() {
     let ca = Ca::new();
     let controller = ca.controller().await;
     let (server, client) = refusal(controller.server_config(), ca.raw_client(None)).await;
-    says(&server, "presented no certificate");
-    says(&client, "this side presented none");
+    assert_contains(&server, "presented no certificate");
+    assert_contains(&client, "this side presented none");
 }
 
 #[tokio::test]
@@ -134,8 +134,8 @@ async fn a_client_of_another_ca_is_refused() {
     let foreign = Ca::read(&other.node_files("n1"));
     let client = ca.raw_client(Some(foreign));
     let (server, client) = refusal(controller.server_config(), client).await;
-    says(&server, "not signed by a CA that is trusted here");
-    says(&client, "does not trust the CA that signed this side's");
+    assert_contains(&server, "not signed by a CA that is trusted here");
+    assert_contains(&client, "does not trust the CA that signed this side's");
 }
 
 #[tokio::test]
@@ -144,8 +144,8 @@ async fn a_server_of_another_ca_is_refused() {
     let foreign = Ca::read(&other.controller_files());
     let agent = ca.agent().await;
     let (server, client) = refusal(ca.raw_server(foreign), agent.client_config()).await;
-    says(&client, "not signed by a CA that is trusted here");
-    says(&server, "does not trust the CA that signed this side's");
+    assert_contains(&client, "not signed by a CA that is trusted here");
+    assert_contains(&server, "does not trust the CA that signed this side's");
 }
 
 #[tokio::test]
@@ -156,8 +156,8 @@ async fn an_expired_client_is_refused() {
     let expired = ca.issue(from, until, ClientAuth, "drivebay://node/n1");
     let client = ca.raw_client(Some(expired));
     let (server, client) = refusal(controller.server_config(), client).await;
-    says(&server, "the peer's certificate expired at 20");
-    says(&client, "refuses this side's certificate as expired");
+    assert_contains(&server, "the peer's certificate expired at 20");
+    assert_contains(&client, "refuses this side's certificate as expired");
 }
 
 #[tokio::test]
@@ -166,8 +166,8 @@ async fn an_expired_server_is_refused() {
     let agent = ca.agent().await;
     let expired = ca.issue(at(2 * DAY, true), at(DAY, true), ServerAuth, "localhost");
     let (server, client) = refusal(ca.raw_server(expired), agent.client_config()).await;
-    says(&client, "the peer's certificate expired at 20");
-    says(&server, "refuses this side's certificate as expired");
+    assert_contains(&client, "the peer's certificate expired at 20");
+    assert_contains(&server, "refuses this side's certificate as expired");
 }
 
 #[tokio::test]
@@ -176,8 +176,8 @@ async fn a_certificate_of_tomorrow_is_refused() {
     let agent = ca.agent().await;
     let early = ca.issue(at(DAY, false), at(2 * DAY, false), ServerAuth, "localhost");
     let (server, client) = refusal(ca.raw_server(early), agent.client_config()).await;
-    says(&client, "valid only from 20");
-    says(&server, "not yet valid");
+    assert_contains(&client, "valid only from 20");
+    assert_contains(&server, "not yet valid");
 }
 
 #[tokio::test]
@@ -186,8 +186,8 @@ async fn a_nodes_certificate_is_no_servers() {
     let agent = ca.agent().await;
     let node = Ca::read(&ca.node_files("n1"));
     let (server, client) = refusal(ca.raw_server(node), agent.client_config()).await;
-    says(&client, "not meant for servers");
-    says(&server, "meant for something else");
+    assert_contains(&client, "not meant for servers");
+    assert_contains(&server, "meant for something else");
 }
 
 #[tokio::test]
@@ -196,7 +196,7 @@ async fn a_nodes_certificate_with_a_controllers_name_is_no_servers_either() {
     let agent = ca.agent().await;
     let node = ca.issue(at(DAY, true), at(DAY, false), ClientAuth, "localhost");
     let (_, client) = refusal(ca.raw_server(node), agent.client_config()).await;
-    says(&client, "not meant for servers");
+    assert_contains(&client, "not meant for servers");
 }
 
 #[tokio::test]
@@ -205,8 +205,8 @@ async fn a_controllers_certificate_is_no_clients() {
     let controller = ca.controller().await;
     let client = ca.raw_client(Some(Ca::read(&ca.controller_files())));
     let (server, client) = refusal(controller.server_config(), client).await;
-    says(&server, "not meant for clients");
-    says(&client, "meant for something else");
+    assert_contains(&server, "not meant for clients");
+    assert_contains(&client, "meant for something else");
 }
 
 #[tokio::test]
@@ -217,9 +217,9 @@ async fn a_controller_dialled_by_another_name_is_refused() {
     let pair = tokio::io::duplex(1 << 16);
     let (server, client) = meet_over(pair, config, client_config, "drivebay.example").await;
     let client = explain(&client.unwrap_err());
-    says(&client, "not for drivebay.example, only for: ");
-    says(&client, "localhost");
-    says(
+    assert_contains(&client, "not for drivebay.example, only for: ");
+    assert_contains(&client, "localhost");
+    assert_contains(
         &explain(&server.unwrap_err()),
         "not for the name that it dialled",
     );
@@ -237,14 +237,14 @@ async fn plaintext_is_refused_and_called_so() {
         far.write_all(bytes).await.unwrap();
         let accepting = TlsAcceptor::from(controller.server_config()).accept(near);
         let error = accepting.await.unwrap_err();
-        says(&explain(&error), "does not speak TLS");
+        assert_contains(&explain(&error), "does not speak TLS");
 
         let (mut near, far) = tokio::io::duplex(1 << 16);
         near.write_all(bytes).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();
         let dialling = TlsConnector::from(agent.client_config()).connect(name, far);
         let error = dialling.await.unwrap_err();
-        says(&explain(&error), "does not speak TLS");
+        assert_contains(&explain(&error), "does not speak TLS");
     }
 }
 
@@ -255,7 +255,7 @@ async fn a_peer_that_hangs_up_is_called_so() {
     drop(far);
     let config = ca.controller().await.server_config();
     let error = TlsAcceptor::from(config).accept(near).await.unwrap_err();
-    says(&explain(&error), "closed the connection");
+    assert_contains(&explain(&error), "closed the connection");
 }
 
 #[tokio::test]
@@ -276,13 +276,13 @@ async fn renewed_certificates_are_presented_from_then_on_and_old_connections_go_
 
     let (new_server, new_client) = meet(controller.server_config(), agent.client_config()).await;
     let (new_server, new_client) = (new_server.unwrap(), new_client.unwrap());
-    let seen = |certificates: Option<&[_]>| certificates.unwrap().first().cloned();
-    let seen_client = seen(new_server.get_ref().1.peer_certificates());
-    let seen_server = seen(new_client.get_ref().1.peer_certificates());
-    assert_eq!(seen_client, agent.certificate());
-    assert_ne!(seen_client, old_agent);
-    assert_eq!(seen_server, controller.certificate());
-    assert_ne!(seen_server, old_controller);
+    let leaf = |certificates: Option<&[_]>| certificates.unwrap().first().cloned();
+    let client_leaf = leaf(new_server.get_ref().1.peer_certificates());
+    let server_leaf = leaf(new_client.get_ref().1.peer_certificates());
+    assert_eq!(client_leaf, agent.certificate());
+    assert_ne!(client_leaf, old_agent);
+    assert_eq!(server_leaf, controller.certificate());
+    assert_ne!(server_leaf, old_controller);
 
     client.write_all(b"still here").await.unwrap();
     let mut heard = [0; 10];
@@ -333,7 +333,7 @@ async fn files_that_cannot_be_used_leave_the_former_ones_in_force() {
         put(&files.cert, &pair.certificate_pem);
         put(&files.key, &pair.key_pem);
     };
-    for (pair, says) in [
+    for (pair, assert_contains) in [
         (&expired, "expired at"),
         (&another, "is now node n2's, and this is node n1"),
         (&nobody, "is no node's"),
@@ -341,7 +341,7 @@ async fn files_that_cannot_be_used_leave_the_former_ones_in_force() {
     ] {
         put_pair(pair);
         let error = agent.refresh().await.unwrap_err().to_string();
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(assert_contains), "{error}");
         assert_eq!(agent.certificate(), former);
     }
     put_pair(&whole);
@@ -405,7 +405,7 @@ async fn a_ca_is_exchanged_without_cutting_anybody_off() {
 
     let old_leaf = Ca::read(&old.node_files("n1"));
     let (server, _) = refusal(controller.server_config(), new.raw_client(Some(old_leaf))).await;
-    says(&server, "not signed by a CA that is trusted here");
+    assert_contains(&server, "not signed by a CA that is trusted here");
     let (server, client) = meet(controller.server_config(), new_agent.client_config()).await;
     server.and(client.map(|_| ())).unwrap();
 }
@@ -419,19 +419,19 @@ async fn a_chain_that_has_expired_or_is_empty_is_trusted_no_longer() {
     let error = controller
         .still_trusts(&expired.chain, Role::Agent)
         .unwrap_err();
-    says(&error.to_string(), "expired at");
+    assert_contains(&error.to_string(), "expired at");
     let server = Ca::read(&ca.controller_files());
     let error = controller
         .still_trusts(&server.chain, Role::Agent)
         .unwrap_err();
-    says(&error.to_string(), "not meant for clients");
+    assert_contains(&error.to_string(), "not meant for clients");
     let agent = ca.agent().await;
     agent.still_trusts(&server.chain, Role::Controller).unwrap();
     let node = Ca::read(&ca.node_files("n1"));
     let error = agent
         .still_trusts(&node.chain, Role::Controller)
         .unwrap_err();
-    says(&error.to_string(), "not meant for servers");
+    assert_contains(&error.to_string(), "not meant for servers");
     for peer in [Role::Agent, Role::Controller] {
         let error = controller.still_trusts(&[], peer);
         assert!(matches!(error, Err(TlsError::NoChain)));

@@ -78,7 +78,7 @@ async fn the_agents_own_words_are_passed_on() {
     let fake = Fake::new("n1");
     fake.put(volume(1, "n1"));
     let controller = fake.controller(HealthApi::Legacy).await;
-    for said in [
+    for refusal in [
         Code::InvalidArgument,
         Code::AlreadyExists,
         Code::ResourceExhausted,
@@ -88,23 +88,23 @@ async fn the_agents_own_words_are_passed_on() {
         Code::Internal,
         Code::Unavailable,
     ] {
-        fake.trouble(Trouble::Refuse(said));
+        fake.trouble(Trouble::Refuse(refusal));
         let got = controller.create_volume(Request::new(create("v"))).await;
         assert!(
             got.as_ref()
                 .is_err_and(|status| status.message().contains("refused with"))
         );
-        assert_eq!(code(got), said);
-        fake.trouble(Trouble::Refuse(said));
+        assert_eq!(code(got), refusal);
+        fake.trouble(Trouble::Refuse(refusal));
         let request = csi::DeleteVolumeRequest {
             volume_id: volume(1, "n1").id,
             ..Default::default()
         };
         assert_eq!(
             code(controller.delete_volume(Request::new(request)).await),
-            said
+            refusal
         );
-        fake.trouble(Trouble::Refuse(said));
+        fake.trouble(Trouble::Refuse(refusal));
         let request = csi::ControllerExpandVolumeRequest {
             volume_id: volume(1, "n1").id,
             capacity_range: range(2 * GIB as i64, 0),
@@ -116,17 +116,17 @@ async fn the_agents_own_words_are_passed_on() {
                 .await,
         );
         // For the resizer, RESOURCE_EXHAUSTED would mean "may succeed yet".
-        let expected = if said == Code::ResourceExhausted {
+        let expected = if refusal == Code::ResourceExhausted {
             Code::OutOfRange
         } else {
-            said
+            refusal
         };
         assert_eq!(got, expected);
     }
 }
 
 #[tokio::test]
-async fn a_volume_grows_to_exactly_what_was_asked_for() {
+async fn a_volume_grows_to_exactly_the_requested_size() {
     let fake = Fake::new("n1");
     let mut raw = volume(2, "n1");
     raw.mode = "block".into();
@@ -161,7 +161,7 @@ async fn capabilities_are_confirmed_or_refused_with_a_reason() {
     let fake = Fake::new("n1");
     fake.put(volume(1, "n1"));
     let controller = fake.controller(HealthApi::Legacy).await;
-    let ask = async |edit: fn(&mut csi::ValidateVolumeCapabilitiesRequest)| {
+    let validate = async |edit: fn(&mut csi::ValidateVolumeCapabilitiesRequest)| {
         let mut request = csi::ValidateVolumeCapabilitiesRequest {
             volume_id: volume(1, "n1").id,
             volume_context: [
@@ -188,7 +188,7 @@ async fn capabilities_are_confirmed_or_refused_with_a_reason() {
         |r| r.parameters.clear(),
     ];
     for edit in good {
-        let (request, answer) = ask(edit).await;
+        let (request, answer) = validate(edit).await;
         let confirmed = answer.unwrap().confirmed.unwrap();
         assert_eq!(confirmed.volume_capabilities, request.volume_capabilities);
         assert_eq!(confirmed.volume_context, request.volume_context);
@@ -205,7 +205,7 @@ async fn capabilities_are_confirmed_or_refused_with_a_reason() {
         |r| drop(r.mutable_parameters.insert("a".into(), "b".into())),
     ];
     for edit in unsupported {
-        let (request, answer) = ask(edit).await;
+        let (request, answer) = validate(edit).await;
         let answer = answer.unwrap();
         assert!(
             answer.confirmed.is_none() && !answer.message.is_empty(),
@@ -218,7 +218,10 @@ async fn capabilities_are_confirmed_or_refused_with_a_reason() {
         |r| r.volume_capabilities[0].access_type = None,
     ];
     for edit in malformed {
-        assert_eq!(ask(edit).await.1.unwrap_err().code(), Code::InvalidArgument);
+        assert_eq!(
+            validate(edit).await.1.unwrap_err().code(),
+            Code::InvalidArgument
+        );
     }
 }
 
@@ -247,7 +250,7 @@ async fn no_page_is_too_large_for_a_go_client_and_none_is_lost() {
         }
     });
     let controller = fake.controller(HealthApi::Both).await;
-    let (mut seen, mut pages, mut token) = (BTreeSet::new(), 0, String::new());
+    let (mut ids, mut pages, mut token) = (BTreeSet::new(), 0, String::new());
     loop {
         let request = csi::ListVolumesRequest {
             max_entries: 0,
@@ -268,7 +271,7 @@ async fn no_page_is_too_large_for_a_go_client_and_none_is_lost() {
         assert!((1..=1000).contains(&page.entries.len()));
         for entry in &page.entries {
             assert_eq!(entry.status.as_ref().unwrap().published_node_ids, ["n1"]);
-            seen.insert(entry.volume.as_ref().unwrap().volume_id.clone());
+            ids.insert(entry.volume.as_ref().unwrap().volume_id.clone());
         }
         pages += 1;
         token = page.next_token;
@@ -276,9 +279,9 @@ async fn no_page_is_too_large_for_a_go_client_and_none_is_lost() {
             break;
         }
     }
-    assert_eq!(seen.len(), 20_000);
+    assert_eq!(ids.len(), 20_000);
     assert!(pages >= 20);
-    let (mut seen, mut pages, mut token) = (0, 0, String::new());
+    let (mut count, mut pages, mut token) = (0, 0, String::new());
     loop {
         let request = csi::ControllerListVolumeHealthRequest {
             starting_token: token,
@@ -294,19 +297,19 @@ async fn no_page_is_too_large_for_a_go_client_and_none_is_lost() {
             "{} bytes",
             page.encoded_len()
         );
-        seen += page.entries.len();
+        count += page.entries.len();
         pages += 1;
         token = page.next_token;
         if token.is_empty() {
             break;
         }
     }
-    assert_eq!(seen, 20_000);
+    assert_eq!(count, 20_000);
     assert!(pages > 20, "bytes, not entries, end these pages");
 }
 
 #[tokio::test]
-async fn both_health_apis_tell_the_same_trouble() {
+async fn both_health_apis_report_the_same_trouble() {
     let fake = Fake::new("n1");
     let mut missing = volume(2, "n1");
     missing.state = "missing".into();
@@ -341,10 +344,10 @@ async fn both_health_apis_tell_the_same_trouble() {
             .collect();
         if matches!(api, HealthApi::Legacy | HealthApi::Both) {
             assert!(!conditions[0].as_ref().unwrap().abnormal);
-            let told = conditions[1].as_ref().unwrap();
+            let condition = conditions[1].as_ref().unwrap();
             assert!(
-                told.abnormal && told.message.contains("DriveMissing"),
-                "{told:?}"
+                condition.abnormal && condition.message.contains("DriveMissing"),
+                "{condition:?}"
             );
         } else {
             assert_eq!(conditions, [None, None]);

@@ -240,7 +240,7 @@ impl Agent {
     ///
     /// # Errors
     /// The program cannot be started.
-    pub fn ask(&self, args: &[&str]) -> Result<Output, Trouble> {
+    pub fn run_command(&self, args: &[&str]) -> Result<Output, Trouble> {
         Ok(Command::new(&self.program)
             .args(args)
             .arg("--socket")
@@ -304,7 +304,7 @@ pub fn kill_at_once(pid: u32) {
 
 /// Returns all descendants of a process, as listed by the kernel.
 pub fn descendants(pid: u32) -> Vec<u32> {
-    let mut found = Vec::new();
+    let mut pids = Vec::new();
     let mut open = vec![pid];
     while let Some(pid) = open.pop() {
         let tasks = fs::read_dir(format!("/proc/{pid}/task"));
@@ -314,10 +314,10 @@ pub fn descendants(pid: u32) -> Vec<u32> {
                 .split_whitespace()
                 .filter_map(|word| word.parse::<u32>().ok());
             for child in children {
-                found.push(child);
+                pids.push(child);
                 open.push(child);
             }
         }
     }
-    found
+    pids
 }

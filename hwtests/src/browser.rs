@@ -205,7 +205,7 @@ impl Browser {
     /// # Errors
     /// The time is over: with the text of the page.
     pub fn until(&mut self, expression: &str, limit: Duration) -> Result<Value, Trouble> {
-        let found = wait::poll(limit, || {
+        let result = wait::poll(limit, || {
             // While a page is being replaced, an evaluation fails.
             self.evaluate(expression).ok().filter(|value| match value {
                 Value::Null | Value::Bool(false) => false,
@@ -214,7 +214,7 @@ impl Browser {
                 _ => true,
             })
         });
-        found.ok_or_else(|| {
+        result.ok_or_else(|| {
             let page = self.evaluate("document.body.innerText.slice(0, 2000)");
             Trouble::new(format!(
                 "not within {limit:?}: {expression}; page: {page:?}"

@@ -14,7 +14,7 @@ use nix::unistd::{Whence, lseek64};
 const BLOCK: usize = 64 * 1024;
 
 /// Calls back with each block that may hold data, and its offset. Skips holes of sparse files.
-fn each_block(path: &Path, mut seen: impl FnMut(u64, &[u8])) -> io::Result<()> {
+fn each_block(path: &Path, mut visit: impl FnMut(u64, &[u8])) -> io::Result<()> {
     let mut file = File::open(path)?;
     let end = file.seek(SeekFrom::End(0))?;
     let mut buffer = vec![0; BLOCK];
@@ -35,7 +35,7 @@ fn each_block(path: &Path, mut seen: impl FnMut(u64, &[u8])) -> io::Result<()> {
         let wanted = BLOCK.min(usize::try_from(end - at).unwrap_or(BLOCK));
         let piece = &mut buffer[..wanted];
         file.read_exact(piece)?;
-        seen(at, piece);
+        visit(at, piece);
         at += wanted as u64;
     }
     Ok(())
@@ -69,13 +69,13 @@ pub fn of(path: &Path) -> io::Result<u64> {
 /// # Errors
 /// It cannot be read.
 pub fn find(path: &Path, pattern: &[u8]) -> io::Result<Vec<u64>> {
-    let mut found = Vec::new();
+    let mut offsets = Vec::new();
     each_block(path, |at, piece| {
         if !is_zeros(piece) && piece.windows(pattern.len()).any(|window| window == pattern) {
-            found.push(at);
+            offsets.push(at);
         }
     })?;
-    Ok(found)
+    Ok(offsets)
 }
 
 /// Returns the fingerprints of several files, for comparing before and after.

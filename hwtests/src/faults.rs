@@ -86,16 +86,16 @@ impl Case {
         about: About<'_>,
     ) -> wire::Volume {
         let what = format!("{}: {} is told to have {reason}", self.row.fault, volume.id);
-        let told = wait::until_async(TOLD, &what, async || {
-            let told = node.volume_of(&volume.id).await?;
-            let has = told.conditions.iter().any(|one| one.reason == reason);
-            has.then_some(told)
+        let listed = wait::until_async(TOLD, &what, async || {
+            let listed = node.volume_of(&volume.id).await?;
+            let has = listed.conditions.iter().any(|one| one.reason == reason);
+            has.then_some(listed)
         })
         .await;
-        let severity = told.conditions.iter().find(|one| one.reason == reason);
+        let severity = listed.conditions.iter().find(|one| one.reason == reason);
         let severity = severity.map(|one| one.status.clone()).unwrap_or_default();
-        self.seen(node, &severity, reason, about).await;
-        told
+        self.record(node, &severity, reason, about).await;
+        listed
     }
 
     /// Waits until the drive has this verdict with this code; no other object may be reported.
@@ -111,18 +111,18 @@ impl Case {
         about: About<'_>,
     ) -> wire::Drive {
         let what = format!("{}: {drive} is {verdict} for {code}", self.row.fault);
-        let told = wait::until_async(TOLD, &what, async || {
+        let listed = wait::until_async(TOLD, &what, async || {
             let inventory = node.inventory().await;
-            let told = inventory.drives.into_iter().find(|of| is(of, drive))?;
-            let has = told.all_notes().iter().any(|note| note.contains(code));
-            (has && (verdict.is_empty() || told.verdict == verdict)).then_some(told)
+            let listed = inventory.drives.into_iter().find(|of| is(of, drive))?;
+            let has = listed.all_notes().iter().any(|note| note.contains(code));
+            (has && (verdict.is_empty() || listed.verdict == verdict)).then_some(listed)
         })
         .await;
-        self.seen(node, &told.verdict, code, about).await;
-        told
+        self.record(node, &listed.verdict, code, about).await;
+        listed
     }
 
-    async fn seen(&mut self, node: &Node, severity: &str, reason: &str, about: About<'_>) {
+    async fn record(&mut self, node: &Node, severity: &str, reason: &str, about: About<'_>) {
         self.row.seen = true;
         self.row.after_s = self.struck.elapsed().as_secs_f64();
         severity.clone_into(&mut self.row.severity);

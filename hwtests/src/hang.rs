@@ -245,7 +245,7 @@ impl HungDrive {
 
     /// Returns the request that has hung for the longest time.
     pub fn first_hanging(&self) -> Option<DriveRequest> {
-        self.disk.gate().aside.first().map(server::Work::asked)
+        self.disk.gate().aside.first().map(server::Work::request)
     }
 
     /// Starts recording requests, and drops those recorded before.
@@ -254,7 +254,7 @@ impl HungDrive {
     }
 
     /// Returns the requests since `watch`.
-    pub fn seen(&self) -> Vec<DriveRequest> {
+    pub fn requests(&self) -> Vec<DriveRequest> {
         self.disk.gate().noted.clone().unwrap_or_default()
     }
 }

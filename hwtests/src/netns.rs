@@ -200,12 +200,12 @@ impl Host {
     }
 
     fn enter(&self, mut command: Command, program: &str) -> Result<Command, Trouble> {
-        let found = tools::find(program)
+        let path = tools::find(program)
             .ok_or_else(|| Trouble::new(format!("{program} is not installed")))?;
         command
             .arg(format!("--net={}", self.space.path().display()))
             .arg("--")
-            .arg(found);
+            .arg(path);
         Ok(command)
     }
 }

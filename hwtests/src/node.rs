@@ -114,11 +114,11 @@ impl Node {
         state: &str,
         pick: impl Fn(&wire::Drive) -> bool,
     ) -> wire::Drive {
-        let found = wait::poll_async(limit, async || {
-            let found = self.drive_where(&pick).await;
-            found.filter(|drive| drive.state == state)
+        let polled = wait::poll_async(limit, async || {
+            let drive = self.drive_where(&pick).await;
+            drive.filter(|drive| drive.state == state)
         });
-        match found.await {
+        match polled.await {
             Some(drive) => drive,
             None => panic!(
                 "drive {name} is not {state} within {} s: {:#?}",
@@ -242,8 +242,8 @@ impl Node {
     /// When it has none.
     pub async fn device(&self, volume: &Placed) -> PathBuf {
         let inventory = self.inventory().await;
-        let found = inventory.volumes.iter().find(|of| of.id == volume.id);
-        let name = &found.expect("the agent lists the volume").device;
+        let listed = inventory.volumes.iter().find(|of| of.id == volume.id);
+        let name = &listed.expect("the agent lists the volume").device;
         assert!(!name.is_empty(), "volume {} has no device", volume.id);
         Path::new("/dev").join(name)
     }
@@ -253,20 +253,20 @@ impl Node {
     /// # Panics
     /// When it is not listed.
     pub async fn reasons(&self, volume: &Placed) -> Vec<String> {
-        let told = self.volume_of(&volume.id).await;
-        let told = told.expect("the agent lists the volume").conditions;
-        told.into_iter().map(|one| one.reason).collect()
+        let listed = self.volume_of(&volume.id).await;
+        let conditions = listed.expect("the agent lists the volume").conditions;
+        conditions.into_iter().map(|one| one.reason).collect()
     }
 
     /// Waits until the volume has a condition with this reason.
     ///
     /// # Panics
     /// When that takes too long.
-    pub async fn is_told(&self, volume: &Placed, reason: &str) -> wire::Condition {
+    pub async fn has_condition(&self, volume: &Placed, reason: &str) -> wire::Condition {
         let what = format!("{} is told to have {reason}", volume.id);
         wait::until_async(TOLD_LIMIT, &what, async || {
-            let told = self.volume_of(&volume.id).await?.conditions;
-            told.into_iter().find(|one| one.reason == reason)
+            let conditions = self.volume_of(&volume.id).await?.conditions;
+            conditions.into_iter().find(|one| one.reason == reason)
         })
         .await
     }
@@ -278,8 +278,8 @@ impl Node {
     pub async fn is_well(&self, volume: &Placed) {
         let what = format!("{} is well", volume.id);
         wait::until_async(TOLD_LIMIT, &what, async || {
-            let told = self.volume_of(&volume.id).await?;
-            told.conditions.is_empty().then_some(())
+            let listed = self.volume_of(&volume.id).await?;
+            listed.conditions.is_empty().then_some(())
         })
         .await;
     }

@@ -120,12 +120,12 @@ impl Rig {
     /// When there is none.
     pub async fn holding(&self, code: &str) -> String {
         let inventory = self.inventory().await;
-        let found = inventory.drives.iter().find(|drive| {
+        let drive = inventory.drives.iter().find(|drive| {
             drive.id.starts_with("loop-")
                 && self.is_ours(drive)
                 && drive.rejects.iter().any(|reject| reject.code == code)
         });
-        let id = &found
+        let id = &drive
             .unwrap_or_else(|| panic!("no drive is refused for {code}"))
             .id;
         let name = id

@@ -93,25 +93,25 @@ pub fn lint(scrape: &str) -> Result<String, Trouble> {
     input.write_all(scrape.as_bytes())?;
     drop(input);
     let output = child.wait_with_output()?;
-    let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
-    said.push_str(&String::from_utf8_lossy(&output.stderr));
-    if !output.status.success() && said.is_empty() {
-        said = output.status.to_string();
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    if !output.status.success() && text.is_empty() {
+        text = output.status.to_string();
     }
-    Ok(said)
+    Ok(text)
 }
 
 /// Returns the names in a text that look like Drivebay's metrics but are not defined.
 pub fn unknown_metrics(text: &str) -> BTreeSet<String> {
-    let mut known: BTreeSet<&str> = drivebay_agent::metrics::definitions()
+    let mut defined: BTreeSet<&str> = drivebay_agent::metrics::definitions()
         .iter()
         .chain(drivebay_common::metrics::DEFINITIONS)
         .chain(drivebay_controller::metrics::cluster::DEFINITIONS)
         .map(|def| def.name)
         .collect();
-    known.extend(["drivebay_rpc_total", "drivebay_rpc_duration_seconds_bucket"]);
+    defined.extend(["drivebay_rpc_total", "drivebay_rpc_duration_seconds_bucket"]);
     text.split(|c: char| !(c.is_ascii_lowercase() || c == '_'))
-        .filter(|word| word.starts_with("drivebay_") && !known.contains(word))
+        .filter(|word| word.starts_with("drivebay_") && !defined.contains(word))
         .map(str::to_owned)
         .collect()
 }

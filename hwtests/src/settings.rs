@@ -137,12 +137,12 @@ impl Settings {
             registration,
             ..
         } = self;
-        let said = |key: &str, value: &str| match value {
+        let entry = |key: &str, value: &str| match value {
             "" => String::new(),
             value => format!("{key} = \"{value}\""),
         };
-        let (layout, placement) = (said("layout", layout), said("placement", placement));
-        let boot_grace = said("boot-grace", boot_grace);
+        let (layout, placement) = (entry("layout", layout), entry("placement", placement));
+        let boot_grace = entry("boot-grace", boot_grace);
         format!(
             r#"[node]
 name = "{node}"

@@ -60,8 +60,8 @@ impl Stage {
         let is_up = || (dir.join("ready").exists() || process.ended().is_some()).then_some(());
         wait::poll(LIMIT, is_up);
         if !dir.join("ready").exists() {
-            let said = fs::read_to_string(&log).unwrap_or_default();
-            return Err(Trouble::new(format!("the stage is not up: {said}")));
+            let output = fs::read_to_string(&log).unwrap_or_default();
+            return Err(Trouble::new(format!("the stage is not up: {output}")));
         }
         let parent = process.pid().to_string();
         let first = tools::run("pgrep", &["--parent", &parent])?;
@@ -101,7 +101,7 @@ impl Stage {
     ///
     /// # Errors
     /// The shell cannot be started.
-    pub fn say(&self, script: &str) -> Result<Output, Trouble> {
+    pub fn run_unchecked(&self, script: &str) -> Result<Output, Trouble> {
         let target = self.first.to_string();
         let output = Command::new("nsenter")
             .args([
@@ -122,7 +122,7 @@ impl Stage {
     /// # Errors
     /// It failed; the error has its output.
     pub fn run(&self, script: &str) -> Result<String, Trouble> {
-        let output = self.say(script)?;
+        let output = self.run_unchecked(script)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() {
             return Ok(text(&output.stdout));

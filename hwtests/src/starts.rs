@@ -112,7 +112,7 @@ impl Starts {
             .stderr(Stdio::piped())
             .spawn()?;
         // Counting begins when strace has attached to each process.
-        let mut said = String::new();
+        let mut stderr = String::new();
         let mut attached = 0;
         let mut lines = BufReader::new(
             strace
@@ -121,11 +121,11 @@ impl Starts {
                 .ok_or_else(|| Trouble::new("strace has no stderr"))?,
         );
         while attached < pids.len() {
-            let from = said.len();
-            if lines.read_line(&mut said)? == 0 {
-                return Err(Trouble::new(format!("strace did not attach: {said}")));
+            let from = stderr.len();
+            if lines.read_line(&mut stderr)? == 0 {
+                return Err(Trouble::new(format!("strace did not attach: {stderr}")));
             }
-            let line = &said[from..];
+            let line = &stderr[from..];
             // A worker that ended in between cannot start anything any more.
             if line.contains(" attached") || line.contains("No such process") {
                 attached += 1;
@@ -224,12 +224,12 @@ mod tests {
                     .then_some(())
             },
         );
-        let seen = starts.finish().unwrap();
+        let lines = starts.finish().unwrap();
         drop(input);
         shell.wait().unwrap();
         assert!(
-            seen.iter().any(|line| line.contains("/bin/true")),
-            "{seen:?}"
+            lines.iter().any(|line| line.contains("/bin/true")),
+            "{lines:?}"
         );
     }
 }

@@ -83,7 +83,7 @@ pub struct LoopDevice {
 
 /// Returns the loop devices with backing files below a directory.
 pub fn loops_below(dir: &Path) -> Vec<LoopDevice> {
-    let mut found = Vec::new();
+    let mut devices = Vec::new();
     for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let Ok(file) = fs::read_to_string(entry.path().join("loop/backing_file")) else {
@@ -91,41 +91,41 @@ pub fn loops_below(dir: &Path) -> Vec<LoopDevice> {
         };
         let file = PathBuf::from(file.trim_end_matches('\n'));
         if file.starts_with(dir) {
-            found.push(LoopDevice { name, file });
+            devices.push(LoopDevice { name, file });
         }
     }
-    found.sort_by(|a, b| a.name.cmp(&b.name));
-    found
+    devices.sort_by(|a, b| a.name.cmp(&b.name));
+    devices
 }
 
 /// Returns a device's partitions in the kernel: kernel names and numbers.
 pub fn partitions(disk: &str) -> Vec<(String, u32)> {
-    let mut found = Vec::new();
+    let mut entries = Vec::new();
     let dir = Path::new("/sys/block").join(disk);
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let number = fs::read_to_string(entry.path().join("partition"))
             .ok()
             .and_then(|text| text.trim().parse().ok());
         if let Some(number) = number {
-            found.push((entry.file_name().to_string_lossy().into_owned(), number));
+            entries.push((entry.file_name().to_string_lossy().into_owned(), number));
         }
     }
-    found.sort_by_key(|(_, number)| *number);
-    found
+    entries.sort_by_key(|(_, number)| *number);
+    entries
 }
 
 /// Returns the kernel names of the device-mapper devices on a device.
 pub fn mapped(disk: &str) -> Vec<String> {
     let holders = Path::new("/sys/block").join(disk).join("holders");
-    let mut found: Vec<String> = fs::read_dir(holders)
+    let mut names: Vec<String> = fs::read_dir(holders)
         .into_iter()
         .flatten()
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .filter(|name| name.starts_with("dm-"))
         .collect();
-    found.sort();
-    found
+    names.sort();
+    names
 }
 
 /// Returns the mounts that belong to a directory: mounted below it, or from a loop device whose file is below it.
@@ -203,8 +203,8 @@ pub fn sweep_detached(names: &[String]) -> Vec<String> {
         stale.iter().for_each(|name| release(name));
         stale.is_empty().then_some(())
     });
-    let said = |name: String| format!("/dev/{name} has partitions of a drive that is gone");
-    stale.into_iter().map(said).collect()
+    let describe = |name: String| format!("/dev/{name} has partitions of a drive that is gone");
+    stale.into_iter().map(describe).collect()
 }
 
 /// Removes a loop device's partitions and LVs from the kernel, then detaches its file. If it is in use, its last user detaches it.

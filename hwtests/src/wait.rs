@@ -9,20 +9,20 @@ use std::{
 pub const STEP: Duration = Duration::from_millis(25);
 
 /// Polls until there is a result; None if the deadline passed.
-pub fn poll<T>(limit: Duration, look: impl FnMut() -> Option<T>) -> Option<T> {
-    poll_every(STEP, limit, look)
+pub fn poll<T>(limit: Duration, check: impl FnMut() -> Option<T>) -> Option<T> {
+    poll_every(STEP, limit, check)
 }
 
 /// Like `poll` with another interval, for expensive checks.
 pub fn poll_every<T>(
     step: Duration,
     limit: Duration,
-    mut look: impl FnMut() -> Option<T>,
+    mut check: impl FnMut() -> Option<T>,
 ) -> Option<T> {
     let start = Instant::now();
     loop {
-        if let Some(found) = look() {
-            return Some(found);
+        if let Some(result) = check() {
+            return Some(result);
         }
         if start.elapsed() >= limit {
             return None;
@@ -35,8 +35,8 @@ pub fn poll_every<T>(
 ///
 /// # Panics
 /// When the deadline passes; the message has `what`.
-pub fn until<T>(limit: Duration, what: &str, look: impl FnMut() -> Option<T>) -> T {
-    poll(limit, look).unwrap_or_else(|| panic!("not within {} s: {what}", limit.as_secs()))
+pub fn until<T>(limit: Duration, what: &str, check: impl FnMut() -> Option<T>) -> T {
+    poll(limit, check).unwrap_or_else(|| panic!("not within {} s: {what}", limit.as_secs()))
 }
 
 /// Like `until`, for an asynchronous check.
@@ -46,9 +46,9 @@ pub fn until<T>(limit: Duration, what: &str, look: impl FnMut() -> Option<T>) ->
 pub async fn until_async<T, F: Future<Output = Option<T>>>(
     limit: Duration,
     what: &str,
-    look: impl FnMut() -> F,
+    check: impl FnMut() -> F,
 ) -> T {
-    poll_async(limit, look)
+    poll_async(limit, check)
         .await
         .unwrap_or_else(|| panic!("not within {} s: {what}", limit.as_secs()))
 }
@@ -56,12 +56,12 @@ pub async fn until_async<T, F: Future<Output = Option<T>>>(
 /// Like `poll`, for an asynchronous check.
 pub async fn poll_async<T, F: Future<Output = Option<T>>>(
     limit: Duration,
-    mut look: impl FnMut() -> F,
+    mut check: impl FnMut() -> F,
 ) -> Option<T> {
     let start = Instant::now();
     loop {
-        if let Some(found) = look().await {
-            return Some(found);
+        if let Some(result) = check().await {
+            return Some(result);
         }
         if start.elapsed() >= limit {
             return None;

@@ -86,11 +86,11 @@ impl Stand {
 
     /// Returns the offset on the drive of data that was written to the volume.
     fn place_of(&self, mark: &[u8]) -> u64 {
-        let found = self.drive.find(mark).unwrap();
-        found.expect("what was written is on the drive")
+        let offset = self.drive.find(mark).unwrap();
+        offset.expect("what was written is on the drive")
     }
 
-    async fn told(&self) -> wire::Volume {
+    async fn reported_volume(&self) -> wire::Volume {
         self.rig.volume_of(&self.volume.id).await.unwrap()
     }
 
@@ -103,24 +103,24 @@ impl Stand {
     }
 
     /// Waits until the agent reports this range of the drive, and `fits` is true for it.
-    async fn is_told(
+    async fn is_reported(
         &self,
         bytes: &Range<u64>,
         what: &str,
         fits: impl Fn(&wire::UnreadableRange) -> bool,
     ) -> wire::UnreadableRange {
-        let found = wait::poll_async(TOLD, async || {
+        let reported = wait::poll_async(TOLD, async || {
             let mut ranges = self.unreadable().await.into_iter();
             ranges.find(|range| range.start == bytes.start && fits(range))
         });
-        match found.await {
+        match reported.await {
             Some(range) => {
                 assert_eq!(range.len, bytes.end - bytes.start, "{range:?}");
                 range
             }
             None => {
-                let told = self.unreadable().await;
-                panic!("{bytes:?} is not told to be {what}: {told:#?}")
+                let ranges = self.unreadable().await;
+                panic!("{bytes:?} is not told to be {what}: {ranges:#?}")
             }
         }
     }
@@ -284,25 +284,27 @@ async fn the_right_file_is_named(expected: Expected) {
             range.holds == "unknown" && range.detail.contains("rmapbt")
         }
     };
-    let told = stand.is_told(&file, "the file's", of_file).await;
-    assert_eq!(told.volume, stand.volume.id);
+    let reported = stand.is_reported(&file, "the file's", of_file).await;
+    assert_eq!(reported.volume, stand.volume.id);
     let holds = |word: &'static str| move |range: &wire::UnreadableRange| range.holds == word;
-    stand.is_told(&free, "free", holds("filesystem-free")).await;
+    stand
+        .is_reported(&free, "free", holds("filesystem-free"))
+        .await;
     let of_metadata = if expected.names {
         "filesystem-metadata"
     } else {
         "unknown"
     };
     stand
-        .is_told(&metadata, "metadata", holds(of_metadata))
+        .is_reported(&metadata, "metadata", holds(of_metadata))
         .await;
-    let told = stand
-        .is_told(&own, "Drivebay's", holds("drivebay-metadata"))
+    let reported = stand
+        .is_reported(&own, "Drivebay's", holds("drivebay-metadata"))
         .await;
-    assert_eq!(told.volume, "");
+    assert_eq!(reported.volume, "");
 
     // The condition has the number of files, and the command line their names.
-    let condition = stand.rig.is_told(&stand.volume, "ReadFailed").await;
+    let condition = stand.rig.has_condition(&stand.volume, "ReadFailed").await;
     assert!(!condition.message.contains("2619"), "{condition:?}");
     let shown = stand.shown("volume", &stand.volume.id);
     let of_drive = stand.shown("drive", &id);
@@ -354,16 +356,18 @@ async fn the_right_file_is_named(expected: Expected) {
     stand.rig.agent.stop().unwrap();
     stand.rig.start_again().await;
     if expected.unmounted {
-        let told = stand.is_told(&file, "the file's", of_file).await;
-        assert_eq!(told.volume, stand.volume.id);
+        let reported = stand.is_reported(&file, "the file's", of_file).await;
+        assert_eq!(reported.volume, stand.volume.id);
         stand
-            .is_told(&metadata, "metadata", holds("filesystem-metadata"))
+            .is_reported(&metadata, "metadata", holds("filesystem-metadata"))
             .await;
-        stand.is_told(&free, "free", holds("filesystem-free")).await;
+        stand
+            .is_reported(&free, "free", holds("filesystem-free"))
+            .await;
     } else {
         let unmounted =
             |range: &wire::UnreadableRange| range.detail.contains("while it is mounted");
-        stand.is_told(&file, "unknown", unmounted).await;
+        stand.is_reported(&file, "unknown", unmounted).await;
     }
 
     // A range that is readable again is no finding: it was rewritten, as a drive with spare sectors does. This needs no query of a
@@ -371,9 +375,9 @@ async fn the_right_file_is_named(expected: Expected) {
     stand.drive.spoil(0..0);
     if expected.unmounted && need::is_long() {
         wait::until_async(CLEARED, "everything reads again", async || {
-            let told = stand.told().await;
+            let volume = stand.reported_volume().await;
             let well = |one: &wire::Condition| one.reason != "ReadFailed";
-            (told.unreadable.is_empty() && told.conditions.iter().all(well)).then_some(())
+            (volume.unreadable.is_empty() && volume.conditions.iter().all(well)).then_some(())
         })
         .await;
     }
@@ -431,7 +435,7 @@ async fn an_xfs_with_reverse_mapping_names_the_file() {
 }
 
 #[tokio::test]
-async fn an_xfs_without_reverse_mapping_cannot_tell_and_says_so() {
+async fn an_xfs_without_reverse_mapping_names_no_file_and_reports_why() {
     need!(root, loop, tool "mkfs.xfs", fs "xfs");
     the_right_file_is_named(Expected {
         fs_type: "xfs",
@@ -479,7 +483,7 @@ fn is_held(agent: u32, below: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn asking_a_filesystem_gives_way_to_unmounting() {
+async fn a_query_of_a_filesystem_gives_way_to_unmounting() {
     need!(root, loop, tool "mkfs.xfs", fs "xfs");
     let stand = Stand::new("xfs", "-m rmapbt=1").await;
     let target = stand.volume.target.clone();
@@ -519,6 +523,8 @@ async fn asking_a_filesystem_gives_way_to_unmounting() {
     // Queried again when it is mounted again: the file is deleted by then.
     stand.rig.use_volume(&stand.volume).await;
     let free = |range: &wire::UnreadableRange| range.holds == "filesystem-free";
-    stand.is_told(&(file..file + SECTOR), "free", free).await;
+    stand
+        .is_reported(&(file..file + SECTOR), "free", free)
+        .await;
     stand.leave().await;
 }

@@ -62,13 +62,13 @@ fn every_alert_names_its_own_paragraph_and_links_to_nothing() {
 }
 
 #[test]
-fn every_alert_says_by_itself_what_is_wrong() {
+fn every_alert_describes_by_itself_what_is_wrong() {
     let rules = rules();
     for part in rules.split("- alert: ").skip(1) {
         let name = part.lines().next().unwrap();
         for annotation in ["summary:", "description:"] {
-            let said = after(part, annotation);
-            assert!(said.len() == 1 && said[0].len() > 15, "{name}: {said:?}");
+            let texts = after(part, annotation);
+            assert!(texts.len() == 1 && texts[0].len() > 15, "{name}: {texts:?}");
         }
     }
 }

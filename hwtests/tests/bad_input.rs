@@ -172,10 +172,10 @@ async fn a_secret_in_every_rpc_appears_in_no_output() {
         &["volumes"],
         &["drives"],
     ]
-    .map(|args| rig.agent.ask(args).unwrap());
+    .map(|args| rig.agent.run_command(args).unwrap());
     for output in tables {
-        let said = [output.stdout, output.stderr].concat();
-        good::no_canary("a table", &said);
+        let printed = [output.stdout, output.stderr].concat();
+        good::no_canary("a table", &printed);
     }
     let inventory = format!("{:?}", rig.inventory().await);
     good::no_canary("the inventory", inventory.as_bytes());
@@ -183,8 +183,8 @@ async fn a_secret_in_every_rpc_appears_in_no_output() {
     good::no_canary("the log", rig.agent.log().as_bytes());
     rig.shelf.flush().unwrap();
     for file in rig.shelf.files() {
-        let found = drivebay_hwtests::digest::find(&file, good::CANARY.as_bytes()).unwrap();
-        assert!(found.is_empty(), "a secret is on a drive");
+        let offsets = drivebay_hwtests::digest::find(&file, good::CANARY.as_bytes()).unwrap();
+        assert!(offsets.is_empty(), "a secret is on a drive");
     }
     for part in ["state", "run"] {
         good::no_canary_below(&rig.dir().join(part));

@@ -166,24 +166,24 @@ fn damage(fs_type: &str, device: &Path, inode: u64) {
     }
 }
 
-async fn damage_is_told(rig: &Rig, all: &[Used]) {
+async fn damage_is_reported(rig: &Rig, all: &[Used]) {
     for Used {
         fs_type, volume, ..
     } in all
     {
-        let told = wait::until_async(CHECKED, "the damage is told", async || {
+        let condition = wait::until_async(CHECKED, "the damage is told", async || {
             let conditions = rig.volume_of(&volume.id).await?.conditions;
             let mut conditions = conditions.into_iter();
             conditions.find(|one| one.reason == "FilesystemCorrupted")
         })
         .await;
-        assert_eq!(told.status, "DATA_LOSS", "{fs_type}");
-        println!("{fs_type}: {}", told.message);
+        assert_eq!(condition.status, "DATA_LOSS", "{fs_type}");
+        println!("{fs_type}: {}", condition.message);
     }
 }
 
 #[tokio::test]
-async fn damaged_metadata_of_each_filesystem_is_found_and_told_until_it_is_mended() {
+async fn damaged_metadata_of_each_filesystem_is_found_and_reported_until_it_is_mended() {
     need!(root, loop, tool "mkfs.ext4", tool "debugfs", fs "ext4", tool "mkfs.xfs", tool "xfs_db", fs "xfs", tool "mkfs.btrfs", tool "btrfs-map-logical", fs "btrfs");
     let mut rig = rig(ALWAYS).await;
     let quiet = rig.volume("quiet", 512 * MIB, &csi::mount("ext4")).await;
@@ -207,10 +207,10 @@ async fn damaged_metadata_of_each_filesystem_is_found_and_told_until_it_is_mende
         rig.leave_volume(&used.volume).await;
     }
     for (used, clean) in all.iter().zip(&clean) {
-        let found = next_check(&rig, &used.volume, Some(clean));
-        assert!(found.is_corrupt(), "{}: {found:?}", used.fs_type);
+        let checked = next_check(&rig, &used.volume, Some(clean));
+        assert!(checked.is_corrupt(), "{}: {checked:?}", used.fs_type);
     }
-    damage_is_told(&rig, &all).await;
+    damage_is_reported(&rig, &all).await;
     let entries = rig.csi.list().await.unwrap();
     let condition = |id: &str| {
         let entry = entries
@@ -232,7 +232,7 @@ async fn damaged_metadata_of_each_filesystem_is_found_and_told_until_it_is_mende
     // The result is persisted with its time, and reported by the next agent before its own check.
     rig.agent.stop().unwrap();
     rig.start_again().await;
-    damage_is_told(&rig, &all).await;
+    damage_is_reported(&rig, &all).await;
 
     let ext4 = &all[0];
     let status = Command::new("e2fsck")
@@ -286,7 +286,7 @@ async fn a_log_that_was_not_replayed_is_no_damage() {
 }
 
 #[tokio::test]
-async fn a_checker_that_is_older_than_the_filesystem_says_nothing_of_it() {
+async fn a_check_with_a_checker_older_than_the_filesystem_is_inconclusive() {
     need!(root, loop, tool "mkfs.ext4", tool "debugfs", fs "ext4");
     let rig = rig(ALWAYS).await;
     let Used { volume, device, .. } = used(&rig, &["ext4"]).await.remove(0);
@@ -438,7 +438,7 @@ fn open_window() -> String {
 }
 
 #[tokio::test]
-async fn a_mounted_btrfs_is_scrubbed_in_its_window_and_damage_is_told() {
+async fn a_mounted_btrfs_is_scrubbed_in_its_window_and_damage_is_reported() {
     need!(root, loop, tool "mkfs.btrfs", tool "btrfs-map-logical", tool "filefrag", fs "btrfs");
     let rig = rig("").await;
     let volume = rig.volume("a", GIB, &csi::mount("btrfs")).await;
@@ -498,8 +498,9 @@ async fn a_mounted_btrfs_is_scrubbed_in_its_window_and_damage_is_told() {
     rig.start_again().await;
     rig.use_volume(&volume).await;
     wait::until_async(CHECKED, "the damage is told", async || {
-        let told = rig.reasons(&volume).await;
-        told.contains(&"FilesystemCorrupted".to_owned())
+        let reasons = rig.reasons(&volume).await;
+        reasons
+            .contains(&"FilesystemCorrupted".to_owned())
             .then_some(())
     })
     .await;

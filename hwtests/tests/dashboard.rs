@@ -264,13 +264,13 @@ impl Prometheus {
             _node_exporter: node_exporter,
             address,
         };
-        wait::until(SOON, "Prometheus answers", || this.ask("vector(1)"));
+        wait::until(SOON, "Prometheus answers", || this.query("vector(1)"));
         this
     }
 
     /// Returns the series of a query; None if there is no answer, as for a join that does not match one to one. Uses the HTTP API, since a
     /// process of promtool for each of some seventy queries takes seconds.
-    fn ask(&self, expr: &str) -> Option<Vec<Value>> {
+    fn query(&self, expr: &str) -> Option<Vec<Value>> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.set_read_timeout(Some(SOON)).unwrap();
         let query = percent_encoded(expr);
@@ -290,7 +290,7 @@ impl Prometheus {
 
     /// Returns the queries without series.
     fn empty(&self, queries: &[(String, String)]) -> BTreeSet<String> {
-        let is_empty = |expr: &str| self.ask(expr).is_none_or(|series| series.is_empty());
+        let is_empty = |expr: &str| self.query(expr).is_none_or(|series| series.is_empty());
         let empty = queries.iter().filter(|(_, expr)| is_empty(expr));
         empty
             .map(|(title, expr)| format!("{title}: {expr}"))
@@ -428,7 +428,10 @@ impl Stand {
 
     /// Requests a check of the volume's filesystem.
     fn check(&self, volume: &Placed) {
-        let checked = self.pair.agent.ask(&["volume", "check", &volume.id]);
+        let checked = self
+            .pair
+            .agent
+            .run_command(&["volume", "check", &volume.id]);
         let checked = checked.unwrap();
         assert!(checked.status.success(), "{checked:?}");
     }
@@ -507,7 +510,7 @@ async fn each_query_finds_series_in_a_real_prometheus_also_during_a_fault() {
 
     // A volume's namespace is that of its claim, not of the pods; other series have the pods'.
     let namespaces = |expr: &str| -> BTreeSet<String> {
-        let series = stand.prometheus.ask(expr).unwrap().into_iter();
+        let series = stand.prometheus.query(expr).unwrap().into_iter();
         series
             .map(|one| one["metric"]["namespace"].as_str().unwrap_or("").to_owned())
             .collect()
@@ -523,7 +526,7 @@ async fn each_query_finds_series_in_a_real_prometheus_also_during_a_fault() {
     let documented = scrape::documented_joins();
     let busy = documented.first().unwrap();
     assert!(busy.contains("node_disk_io_time_seconds_total"), "{busy}");
-    let joined = stand.prometheus.ask(busy).unwrap();
+    let joined = stand.prometheus.query(busy).unwrap();
     assert!(joined.len() > DRIVES, "{joined:#?}");
     for one in &joined {
         assert!(one["metric"]["drive"].as_str().is_some(), "{one}");
@@ -537,7 +540,10 @@ async fn each_query_finds_series_in_a_real_prometheus_also_during_a_fault() {
             assert!(!reads(&file), "the file reads");
         });
     for (title, expr) in &queries {
-        let series = stand.prometheus.ask(expr).map_or(0, |series| series.len());
+        let series = stand
+            .prometheus
+            .query(expr)
+            .map_or(0, |series| series.len());
         println!("{series:4}  {title}: {expr}");
     }
     stand.end();

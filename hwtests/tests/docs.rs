@@ -116,13 +116,13 @@ fn command(piece: &str) -> Option<Vec<String>> {
 
 #[test]
 fn every_command_that_a_document_names_is_one_with_these_options() {
-    let mut seen = BTreeSet::new();
+    let mut unique = BTreeSet::new();
     for name in documents() {
         for piece in pieces(&document(&name)) {
             let Some(words) = command(&piece) else {
                 continue;
             };
-            if words.len() == 1 || !seen.insert(words.clone()) {
+            if words.len() == 1 || !unique.insert(words.clone()) {
                 continue;
             }
             // The placeholder of a volume id must be a valid id.
@@ -130,13 +130,13 @@ fn every_command_that_a_document_names_is_one_with_these_options() {
             let mut words: Vec<String> = words.iter().map(word).collect();
             words.push("--help".to_owned());
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let said = run(&words, Path::new("/"));
-            assert!(said.status.success(), "{name}: {piece:?}: {said:?}");
+            let output = run(&words, Path::new("/"));
+            assert!(output.status.success(), "{name}: {piece:?}: {output:?}");
         }
     }
     assert!(
-        seen.len() > 30,
-        "the documents name more commands: {seen:#?}"
+        unique.len() > 30,
+        "the documents name more commands: {unique:#?}"
     );
     // Control: a subcommand or an option that does not exist is refused.
     for wrong in [
@@ -160,8 +160,8 @@ fn the_commands_that_make_certificates_make_them() {
     for words in &certs {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         if words.contains(&"--dir") {
-            let said = run(&words, dir.path());
-            assert!(said.status.success(), "{words:?}: {said:?}");
+            let output = run(&words, dir.path());
+            assert!(output.status.success(), "{words:?}: {output:?}");
         }
     }
     for file in ["ca.pem", "controller.pem", "controller-key.pem"] {
@@ -266,9 +266,9 @@ fn every_file_that_a_document_on_the_code_names_exists() {
             assert!(repository().join(path).exists(), "{name}: {path}");
         }
     }
-    let found =
+    let named =
         paths("see `agent/src/lib.rs`, `hwtests/measure --help`, `a/b`, `Cargo.toml`, `agent`");
-    assert_eq!(found, ["agent/src/lib.rs", "hwtests/measure", "Cargo.toml"]);
+    assert_eq!(named, ["agent/src/lib.rs", "hwtests/measure", "Cargo.toml"]);
 }
 
 #[test]
@@ -327,15 +327,15 @@ fn every_reason_of_a_volume_condition_is_documented_with_its_status() {
                 (row[0].clone(), status.to_owned())
             })
             .collect();
-    let known: Vec<(String, String)> = Reason::ALL
+    let reasons: Vec<(String, String)> = Reason::ALL
         .iter()
         .map(|reason| (reason.to_string(), reason.status().to_string()))
         .collect();
-    assert_eq!(documented, known);
+    assert_eq!(documented, reasons);
     let normal = table(&document("deploy/docs/reference/health.md"), "not abnormal");
     let normal: Vec<&str> = normal.iter().map(|row| row[0].as_str()).collect();
-    let known: Vec<&str> = NormalReason::ALL.iter().map(|one| one.as_str()).collect();
-    assert_eq!(normal, known);
+    let reasons: Vec<&str> = NormalReason::ALL.iter().map(|one| one.as_str()).collect();
+    assert_eq!(normal, reasons);
 }
 
 /// Returns the anchor that GitHub makes of a heading.
@@ -351,7 +351,7 @@ fn anchor(heading: &str) -> String {
 /// Returns the targets of links, outside of code.
 fn links(text: &str) -> Vec<String> {
     let mut fenced = false;
-    let mut found = Vec::new();
+    let mut targets = Vec::new();
     for line in text.lines() {
         if line.trim_start().starts_with("```") {
             fenced = !fenced;
@@ -362,16 +362,16 @@ fn links(text: &str) -> Vec<String> {
         let plain: Vec<&str> = line.split('`').step_by(2).collect();
         for part in plain.join("``").split("](").skip(1) {
             if let Some((link, _)) = part.split_once(')') {
-                found.push(link.to_owned());
+                targets.push(link.to_owned());
             }
         }
     }
-    found
+    targets
 }
 
 #[test]
 fn every_link_of_a_document_leads_to_a_file_and_a_section_that_there_is() {
-    let mut seen = 0;
+    let mut count = 0;
     let mut wrong = Vec::new();
     for name in documents() {
         let folder = Path::new(&name).parent().unwrap().to_owned();
@@ -379,7 +379,7 @@ fn every_link_of_a_document_leads_to_a_file_and_a_section_that_there_is() {
             if link.contains("://") {
                 continue;
             }
-            seen += 1;
+            count += 1;
             let (file, section) = link.split_once('#').unwrap_or((&link, ""));
             let path = match file {
                 "" => PathBuf::from(&name),
@@ -393,12 +393,12 @@ fn every_link_of_a_document_leads_to_a_file_and_a_section_that_there_is() {
             let text = fs::read_to_string(&there).unwrap_or_default();
             let headings = text.lines().filter(|line| line.starts_with('#'));
             let mut anchors = headings.map(|line| anchor(line.trim_start_matches('#')));
-            if !section.is_empty() && !anchors.any(|known| known == section) {
+            if !section.is_empty() && !anchors.any(|target| target == section) {
                 wrong.push(format!("{name}: {link}: no section"));
             }
         }
     }
-    assert!(seen > 60, "only {seen} links were found");
+    assert!(count > 60, "only {count} links were found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -410,8 +410,8 @@ fn what_the_first_page_shows_of_a_dump_is_what_the_program_prints() {
         .unwrap();
     let (block, _) = block.split_once("```").unwrap();
     let (file, shown) = block.split_once('\n').unwrap();
-    let said = run(&["drivebay-agent", "smart", "explain", file], &repository());
-    let printed = String::from_utf8(said.stdout).unwrap();
+    let output = run(&["drivebay-agent", "smart", "explain", file], &repository());
+    let printed = String::from_utf8(output.stdout).unwrap();
     let mut lines = printed.lines();
     for line in shown.lines() {
         assert!(

@@ -111,23 +111,25 @@ impl Bench {
     }
 
     /// Waits until `health` of each controller reports the duplicate name with these words, or, if None, no duplicate.
-    fn until_said(&self, name: &str, words: Option<&str>) {
+    fn until_reported(&self, name: &str, words: Option<&str>) {
         for controller in &self.controllers {
             let what = format!("health says {words:?} of {name}");
             wait::until(REMOVED, &what, || {
-                let output = controller.ask(&["health", "-o", "json"]).unwrap();
+                let output = controller.run_command(&["health", "-o", "json"]).unwrap();
                 let text = String::from_utf8(output.stdout).unwrap();
                 let health: serde_json::Value = serde_json::from_str(&text).ok()?;
                 let problems = health["problems"].as_array()?;
                 let of_name = problems.iter().filter(|one| {
                     one["name"] == name && one["reasons"][0]["code"] == "DuplicateName"
                 });
-                let said: Vec<&str> = of_name
+                let messages: Vec<&str> = of_name
                     .filter_map(|one| one["reasons"][0]["message"].as_str())
                     .collect();
                 match words {
-                    Some(words) => said.len() == 2 && said.iter().any(|one| one.contains(words)),
-                    None => said.is_empty(),
+                    Some(words) => {
+                        messages.len() == 2 && messages.iter().any(|one| one.contains(words))
+                    }
+                    None => messages.is_empty(),
                 }
                 .then_some(())
             });
@@ -158,7 +160,7 @@ async fn of_two_volumes_of_one_name_the_unused_one_is_removed_and_one_that_was_u
 
     bench.join().await;
     for name in [NEVER_USED, USED] {
-        bench.until_said(name, Some("two volumes of one name"));
+        bench.until_reported(name, Some("two volumes of one name"));
     }
     let page = scrape::scrape(&bench.controllers[0].metrics_socket()).unwrap();
     let count = |node: &str| {
@@ -194,8 +196,8 @@ async fn of_two_volumes_of_one_name_the_unused_one_is_removed_and_one_that_was_u
         (gone && states[other] == ["new"]).then_some(())
     })
     .await;
-    bench.until_said(NEVER_USED, None);
-    bench.until_said(USED, Some("may hold data"));
+    bench.until_reported(NEVER_USED, None);
+    bench.until_reported(USED, Some("may hold data"));
     assert_eq!(bench.states(USED).await, [["new"], ["ready"]]);
     for (name, id) in claimed {
         let ids = [id.to_owned(), id.to_owned()];

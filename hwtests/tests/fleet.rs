@@ -56,7 +56,7 @@ struct Size {
 }
 
 /// Prints to stderr directly, which the test runner does not capture, with the seconds since the first line.
-fn say(what: impl std::fmt::Display) {
+fn report(what: impl std::fmt::Display) {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let line = format!("fleet: {:5.1} s: {what}\n", START.elapsed().as_secs_f64());
     let _ = std::io::stderr().write_all(line.as_bytes());
@@ -87,7 +87,7 @@ impl Try {
         };
         let began = Instant::now();
         certs::make(&this.certs, &this.plan(0)).unwrap();
-        say(format!(
+        report(format!(
             "{} certificates: {:.1?}",
             size.nodes,
             began.elapsed()
@@ -129,11 +129,11 @@ async fn settled(csi: &Csi, fleet: &mut Fleet) {
     let began = Instant::now();
     loop {
         let has = fleet.ids(Nodes::All).await.unwrap();
-        let known = Listing::take(csi).await.unwrap();
-        if known.ids.keys().eq(has.iter()) {
+        let listing = Listing::take(csi).await.unwrap();
+        if listing.ids.keys().eq(has.iter()) {
             return;
         }
-        let listed = known.ids.len();
+        let listed = listing.ids.len();
         assert!(
             began.elapsed() < BACK,
             "{listed} volumes are listed of {}, or others",
@@ -184,11 +184,11 @@ async fn single_calls(size: Size, csi: &Csi, plan: &Plan, ids: &BTreeSet<String>
         let request = wire::ControllerGetVolumeRequest {
             volume_id: id.clone(),
         };
-        let asked = client.controller_get_volume(request);
-        let answer = get.of(asked).await.unwrap().into_inner();
+        let call = client.controller_get_volume(request);
+        let answer = get.of(call).await.unwrap().into_inner();
         assert_eq!(answer.volume.unwrap().volume_id, *id);
     }
-    say(format!("ControllerGetVolume: {get}"));
+    report(format!("ControllerGetVolume: {get}"));
     for _ in 0..size.calls {
         let request = wire::GetCapacityRequest {
             parameters: [("class".to_owned(), CLASS.to_owned())].into(),
@@ -198,7 +198,7 @@ async fn single_calls(size: Size, csi: &Csi, plan: &Plan, ids: &BTreeSet<String>
         let answer = capacity.of(client.get_capacity(request)).await.unwrap();
         assert!(answer.into_inner().available_capacity > 0);
     }
-    say(format!("GetCapacity of one node: {capacity}"));
+    report(format!("GetCapacity of one node: {capacity}"));
     for number in 0..size.calls {
         let here = vec![topology(&plan.node(fastrand::usize(..plan.nodes)))];
         let request = wire::CreateVolumeRequest {
@@ -214,7 +214,7 @@ async fn single_calls(size: Size, csi: &Csi, plan: &Plan, ids: &BTreeSet<String>
         };
         create.of(client.create_volume(request)).await.unwrap();
     }
-    say(format!("CreateVolume on one node: {create}"));
+    report(format!("CreateVolume on one node: {create}"));
 }
 
 /// Returns the processor seconds that the controller uses per minute.
@@ -261,7 +261,7 @@ async fn sessions_alone(this: &Try) -> Usage {
     fleet.until_connected(nodes, BACK).await;
     controller.until_connected(nodes, BACK).await;
     let with = controller.usage().unwrap();
-    say(format!(
+    report(format!(
         "memory: {} MiB without agents, {} MiB with {nodes} that have no volumes: {} bytes per session",
         mib(empty),
         mib(with),
@@ -276,7 +276,7 @@ async fn hold(size: Size) {
     // The controller must raise the limit itself.
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, FEW_FILES.min(hard), hard).unwrap();
-    say(format!(
+    report(format!(
         "{} nodes with {} volumes each; {}, {}",
         size.nodes,
         size.volumes,
@@ -291,12 +291,12 @@ async fn hold(size: Size) {
     let began = Instant::now();
     let mut fleet = this.fleet(&controller, size.volumes).await;
     controller.until_connected(nodes, BACK).await;
-    say(format!(
+    report(format!(
         "all sessions, from the start of the fleet: {:.1?}",
         began.elapsed()
     ));
     let with = controller.usage().unwrap();
-    say(format!(
+    report(format!(
         "memory: {} MiB with {all} volumes: {} bytes per volume",
         mib(with),
         per(with.resident.saturating_sub(alone.resident), all)
@@ -306,7 +306,7 @@ async fn hold(size: Size) {
     let before = controller.usage().unwrap();
     let listing = whole(&csi, &mut fleet).await;
     let taken = controller.usage().unwrap().cpu - before.cpu;
-    say(format!(
+    report(format!(
         "whole listing: {:.2?}, {taken:.2} s on the controller's processors; a page: {}",
         listing.whole, listing.pages
     ));
@@ -318,22 +318,22 @@ async fn hold(size: Size) {
     let ids: BTreeSet<String> = listing.ids.into_keys().collect();
     single_calls(size, &csi, fleet.plan(), &ids).await;
 
-    say(format!(
+    report(format!(
         "CPU, nothing changes: {:.2} s a minute",
         cpu(&controller, size.window).await
     ));
-    fleet.ask(&Command::Change(Percent(1.0))).await.unwrap();
-    say(format!(
+    fleet.request(&Command::Change(Percent(1.0))).await.unwrap();
+    report(format!(
         "CPU, 1% changes each minute: {:.2} s a minute",
         cpu(&controller, size.window).await
     ));
-    fleet.ask(&Command::Change(size.change)).await.unwrap();
+    fleet.request(&Command::Change(size.change)).await.unwrap();
     changing(size, &csi, &mut fleet).await;
-    say(format!(
+    report(format!(
         "listed {} times while {} of the volumes change each minute",
         size.listings, size.change
     ));
-    fleet.ask(&Command::Change(Percent(0.0))).await.unwrap();
+    fleet.request(&Command::Change(Percent(0.0))).await.unwrap();
     settled(&csi, &mut fleet).await;
     whole(&csi, &mut fleet).await;
 
@@ -341,7 +341,7 @@ async fn hold(size: Size) {
     let began = Instant::now();
     controller.start_again().await.unwrap();
     controller.until_connected(nodes, BACK).await;
-    say(format!(
+    report(format!(
         "all sessions back after kill -9, from the controller's start: {:.1?}",
         began.elapsed()
     ));
@@ -350,12 +350,12 @@ async fn hold(size: Size) {
     // The state of disconnected nodes survives an orderly stop.
     let began = Instant::now();
     controller.stop().unwrap();
-    say(format!(
+    report(format!(
         "orderly end, with what is known written: {:.1?}",
         began.elapsed()
     ));
     let half = fleet.range(0, nodes / 2 - 1);
-    fleet.ask(&Command::Stop(half.clone())).await.unwrap();
+    fleet.request(&Command::Stop(half.clone())).await.unwrap();
     controller.start_again().await.unwrap();
     controller.until_connected(nodes - nodes / 2, BACK).await;
     let shown = controller.nodes().await.unwrap();
@@ -363,17 +363,17 @@ async fn hold(size: Size) {
     assert_eq!(away, nodes / 2);
     let csi = controller.csi().await.unwrap();
     let listing = whole(&csi, &mut fleet).await;
-    say(format!(
+    report(format!(
         "whole listing with half of the nodes away: {:.2?}",
         listing.whole
     ));
-    fleet.ask(&Command::Start(half)).await.unwrap();
+    fleet.request(&Command::Start(half)).await.unwrap();
     controller.until_connected(nodes, BACK).await;
     // Agents that return are recognised as the same nodes.
-    fleet.ask(&Command::Restart(Nodes::All)).await.unwrap();
+    fleet.request(&Command::Restart(Nodes::All)).await.unwrap();
     controller.until_connected(nodes, BACK).await;
     whole(&csi, &mut fleet).await;
-    say(format!(
+    report(format!(
         "memory at the end: {} MiB",
         mib(controller.usage().unwrap())
     ));
@@ -381,7 +381,7 @@ async fn hold(size: Size) {
     let turned_away = log
         .lines()
         .filter(|line| line.contains("connection rejected"));
-    say(format!(
+    report(format!(
         "connections that had to try again: {}",
         turned_away.count()
     ));

@@ -143,10 +143,10 @@ fn a_byte_written_through_a_device_changes_the_shelfs_digests() {
 }
 
 #[test]
-fn the_scripts_say_how_to_get_rust_when_cargo_is_too_old_or_missing() {
+fn the_scripts_explain_how_to_get_rust_when_cargo_is_too_old_or_missing() {
     let dir = tempfile::tempdir().unwrap();
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let asked = |path: &str| {
+    let need_cargo = |path: &str| {
         let script = ". hwtests/lib.sh; need_cargo";
         let output = Command::new("bash")
             .args(["-euo", "pipefail", "-c", script])
@@ -155,8 +155,8 @@ fn the_scripts_say_how_to_get_rust_when_cargo_is_too_old_or_missing() {
             .current_dir(&repository)
             .output()
             .unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        (output.status.success(), said)
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        (output.status.success(), stderr)
     };
     let system = "/usr/bin:/bin";
     let with = format!("{}:{system}", dir.path().display());
@@ -165,17 +165,17 @@ fn the_scripts_say_how_to_get_rust_when_cargo_is_too_old_or_missing() {
             &dir.path().join("cargo"),
             &format!("echo 'cargo {version} (abc 2022-01-01)'"),
         );
-        let (well, said) = asked(&with);
-        assert_eq!(well, fits, "{version}: {said}");
+        let (well, stderr) = need_cargo(&with);
+        assert_eq!(well, fits, "{version}: {stderr}");
         assert!(
-            fits || said.contains(version) && said.contains("rustup"),
-            "{said}"
+            fits || stderr.contains(version) && stderr.contains("rustup"),
+            "{stderr}"
         );
     }
     if tools::find("cargo").is_none_or(|path| !path.starts_with("/usr")) {
         fs::remove_file(dir.path().join("cargo")).unwrap();
-        let (well, said) = asked(&with);
-        assert!(!well && said.contains("rustup"), "{said}");
+        let (well, stderr) = need_cargo(&with);
+        assert!(!well && stderr.contains("rustup"), "{stderr}");
     }
 }
 
@@ -203,7 +203,7 @@ fn mounts_below(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_guest_build_that_fails_leaves_no_mount_and_the_next_one_says_the_same() {
+fn a_guest_build_that_fails_leaves_no_mount_and_the_next_one_reports_the_same() {
     need!(root, tool "unshare");
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path().canonicalize().unwrap();
@@ -228,10 +228,10 @@ fn a_guest_build_that_fails_leaves_no_mount_and_the_next_one_says_the_same() {
             .output()
             .unwrap();
         assert!(!output.status.success(), "{output:?}");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("No space left on device"), "{said}");
-        assert_eq!(mounts_below(&dir), [""; 0], "{said}");
-        assert!(!target.join("lab/.building").exists(), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(stderr.contains("No space left on device"), "{stderr}");
+        assert_eq!(mounts_below(&dir), [""; 0], "{stderr}");
+        assert!(!target.join("lab/.building").exists(), "{stderr}");
     };
     build();
     build();

@@ -18,7 +18,7 @@ use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, tools::must as run, 
 use tonic::Code;
 
 #[tokio::test]
-async fn a_filesystem_that_shut_down_is_told_of_its_volume_until_it_is_mounted_afresh() {
+async fn a_filesystem_that_shut_down_is_reported_for_its_volume_until_it_is_mounted_afresh() {
     need!(root, loop, tool "mkfs.xfs", tool "xfs_io", fs "xfs");
     let rig = Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await;
     let (troubled, quiet) = rig.two_in_use("xfs").await;
@@ -26,8 +26,8 @@ async fn a_filesystem_that_shut_down_is_told_of_its_volume_until_it_is_mounted_a
         "xfs_io",
         &["-x", "-c", "shutdown", troubled.target.to_str().unwrap()],
     );
-    let told = rig.is_told(&troubled, "FilesystemShutDown").await;
-    assert_eq!(told.status, "INACCESSIBLE");
+    let condition = rig.has_condition(&troubled, "FilesystemShutDown").await;
+    assert_eq!(condition.status, "INACCESSIBLE");
     assert_eq!(rig.volume_of(&quiet.id).await.unwrap().conditions, []);
     // It states nothing about the drive.
     assert_eq!(rig.drive("a").await.unwrap().verdict, "UNKNOWN");
@@ -38,7 +38,7 @@ async fn a_filesystem_that_shut_down_is_told_of_its_volume_until_it_is_mounted_a
 }
 
 #[tokio::test]
-async fn an_error_that_ext4_finds_is_told_of_its_volume() {
+async fn an_error_that_ext4_finds_is_reported_for_its_volume() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let rig = Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await;
     let (troubled, quiet) = rig.two_in_use("ext4").await;
@@ -49,7 +49,7 @@ async fn an_error_that_ext4_finds_is_told_of_its_volume() {
         "a test's error",
     )
     .unwrap();
-    rig.is_told(&troubled, "FilesystemError").await;
+    rig.has_condition(&troubled, "FilesystemError").await;
     assert_eq!(rig.volume_of(&quiet.id).await.unwrap().conditions, []);
     rig.leave_volume(&troubled).await;
     rig.use_volume(&troubled).await;
@@ -89,11 +89,11 @@ async fn a_drive_whose_requests_fail_is_suspect_and_gets_no_new_volumes() {
             "beyond the end of the file under the drive nothing reads"
         );
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let told = rig.volume_of(&troubled.id).await?.conditions;
-        told.into_iter().find(|one| one.reason == "IoErrors")
+        let conditions = rig.volume_of(&troubled.id).await?.conditions;
+        conditions.into_iter().find(|one| one.reason == "IoErrors")
     })
     .await;
-    assert!(rig.is_told(&troubled, "DriveSuspect").await.abnormal);
+    assert!(rig.has_condition(&troubled, "DriveSuspect").await.abnormal);
     let drive = rig.drive(name).await.unwrap();
     assert_eq!(drive.verdict, "SUSPECT");
     assert!(
@@ -145,6 +145,6 @@ async fn what_a_program_writes_into_the_kernel_log_is_nobodys_trouble() {
         "xfs_io",
         &["-x", "-c", "shutdown", real.target.to_str().unwrap()],
     );
-    rig.is_told(&real, "FilesystemShutDown").await;
+    rig.has_condition(&real, "FilesystemShutDown").await;
     assert_eq!(rig.volume_of(&forged.id).await.unwrap().conditions, []);
 }

@@ -232,14 +232,14 @@ async fn with_every_drive_hung_volumes_are_inaccessible_and_samples_come_in_time
     }
     for volume in &volumes {
         let what = format!("{} is told to be on a drive that stands still", volume.id);
-        let told = wait::until_async(TOLD, &what, async || {
+        let condition = wait::until_async(TOLD, &what, async || {
             let volume = stand.rig.volume_of(&volume.id).await?;
-            let mut told = volume.conditions.into_iter();
-            told.find(|one| one.reason == "DriveStalled")
+            let mut conditions = volume.conditions.into_iter();
+            conditions.find(|one| one.reason == "DriveStalled")
         })
         .await;
-        assert_eq!(told.status, "INACCESSIBLE");
-        assert!(told.message.contains("IoStalled"), "{told:?}");
+        assert_eq!(condition.status, "INACCESSIBLE");
+        assert!(condition.message.contains("IoStalled"), "{condition:?}");
     }
     let starts = Starts::watch(stand.rig.agent.pid(), stand.rig.dir()).unwrap();
     let mut windows = Vec::new();
@@ -274,20 +274,20 @@ async fn with_every_drive_hung_volumes_are_inaccessible_and_samples_come_in_time
 }
 
 #[tokio::test]
-async fn a_place_that_does_not_read_is_found_and_told_until_it_reads_again() {
+async fn a_place_that_does_not_read_is_found_and_reported_until_it_reads_again() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     long_on_drives!();
     let stand = Stand::new().await;
     let (bad, quiet) = (stand.volume(0).await, stand.volume(1).await);
     // No program reads there, so only the agent can find it: the volume begins behind the label, of 4 MiB and more.
     stand.drives[0].spoil(8 * MIB..60 * MIB);
-    let told = wait::until_async(FOUND, "a place does not read", async || {
+    let condition = wait::until_async(FOUND, "a place does not read", async || {
         let volume = stand.rig.volume_of(&bad.id).await?;
-        let mut told = volume.conditions.into_iter();
-        told.find(|one| one.reason == "ReadFailed")
+        let mut conditions = volume.conditions.into_iter();
+        conditions.find(|one| one.reason == "ReadFailed")
     })
     .await;
-    assert_eq!(told.status, "DEGRADED");
+    assert_eq!(condition.status, "DEGRADED");
     let inventory = stand.rig.inventory().await;
     let on = stand.rig.volume_of(&bad.id).await.unwrap().drive;
     let drive = inventory
@@ -304,8 +304,8 @@ async fn a_place_that_does_not_read_is_found_and_told_until_it_reads_again() {
     // Kernel messages about the drive count for a day; findings of the agent's own reads are cleared.
     wait::until_async(FOUND, "everything reads again", async || {
         let volume = stand.rig.volume_of(&bad.id).await?;
-        let mut told = volume.conditions.iter();
-        (!told.any(|one| one.reason == "ReadFailed")).then_some(())
+        let mut conditions = volume.conditions.iter();
+        (!conditions.any(|one| one.reason == "ReadFailed")).then_some(())
     })
     .await;
     stand.rig.leave_volume(&bad).await;
@@ -315,9 +315,9 @@ async fn a_place_that_does_not_read_is_found_and_told_until_it_reads_again() {
 async fn listening_to_a_filesystem_waits_for_no_drive_and_keeps_nothing_mounted() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let drive = HungDrive::new(64 * MIB).unwrap();
-    let found = drive.drive_ref().unwrap();
+    let drive_ref = drive.drive_ref().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let (node, path) = (found.node(), dir.path().to_owned());
+    let (node, path) = (drive_ref.node(), dir.path().to_owned());
     let (node, at) = (node.display(), path.display());
     sh(&format!("mkfs.ext4 -q {node}; mount {node} {at}"));
     sh("sync; echo 3 >/proc/sys/vm/drop_caches");
@@ -331,7 +331,7 @@ async fn listening_to_a_filesystem_waits_for_no_drive_and_keeps_nothing_mounted(
     drive.resume();
     marked.expect("the mark waits for the drive").unwrap();
     sh(&format!("umount {at}"));
-    let superblock = Path::new("/sys/fs/ext4").join(&found.kernel_name);
+    let superblock = Path::new("/sys/fs/ext4").join(&drive_ref.kernel_name);
     assert!(!superblock.exists(), "the mark keeps it");
     drop(group);
 }

@@ -31,10 +31,10 @@ async fn rig() -> Rig {
     Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await
 }
 
-async fn is_told(rig: &Rig, volume: &Placed, status: &str, reason: &str) -> wire::Condition {
-    let told = rig.is_told(volume, reason).await;
-    assert_eq!(told.status, status);
-    told
+async fn is_reported(rig: &Rig, volume: &Placed, status: &str, reason: &str) -> wire::Condition {
+    let condition = rig.has_condition(volume, reason).await;
+    assert_eq!(condition.status, status);
+    condition
 }
 
 async fn quiet(rig: &Rig, volume: &Placed) {
@@ -53,13 +53,16 @@ async fn a_mount_that_somebody_took_away_is_missed_until_it_is_put_back_or_given
     let device = rig.device(&volume).await;
 
     run("umount", &[text(&volume.staging)]);
-    let told = is_told(&rig, &volume, "INACCESSIBLE", "StagingMountMissing").await;
-    assert!(told.message.contains(text(&volume.staging)), "{told:?}");
+    let missing = is_reported(&rig, &volume, "INACCESSIBLE", "StagingMountMissing").await;
+    assert!(
+        missing.message.contains(text(&volume.staging)),
+        "{missing:?}"
+    );
     run("mount", &[text(&device), text(&volume.staging)]);
     rig.is_well(&volume).await;
 
     run("umount", &[text(&volume.target)]);
-    is_told(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
+    is_reported(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
     // The kubelet samples the target, and gets an answer with usage.
     let stats = rig.csi.stats(&volume.id, &volume.target).await.unwrap();
     let condition = stats.volume_condition.unwrap();
@@ -80,19 +83,19 @@ async fn a_mount_that_somebody_took_away_is_missed_until_it_is_put_back_or_given
     for path in [&volume.target, &volume.staging] {
         run("umount", &[text(path)]);
     }
-    is_told(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
+    is_reported(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
     quiet(&rig, &other).await;
     rig.leave_volume(&volume).await;
     rig.is_well(&volume).await;
 }
 
 #[tokio::test]
-async fn a_target_that_something_else_is_mounted_at_is_told_until_that_is_gone() {
+async fn a_target_that_something_else_is_mounted_at_is_reported_until_that_is_gone() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let rig = rig().await;
     let (volume, other) = rig.two_in_use("ext4").await;
     run("mount", &["-t", "tmpfs", "none", text(&volume.target)]);
-    is_told(&rig, &volume, "INACCESSIBLE", "WrongDevice").await;
+    is_reported(&rig, &volume, "INACCESSIBLE", "WrongDevice").await;
     run("umount", &[text(&volume.target)]);
     rig.is_well(&volume).await;
     // Another volume is no better than any other wrong source.
@@ -101,7 +104,7 @@ async fn a_target_that_something_else_is_mounted_at_is_told_until_that_is_gone()
         "mount",
         &["--bind", text(&other.target), text(&volume.target)],
     );
-    is_told(&rig, &volume, "INACCESSIBLE", "WrongDevice").await;
+    is_reported(&rig, &volume, "INACCESSIBLE", "WrongDevice").await;
     quiet(&rig, &other).await;
     // Unpublishing this volume must not unmount another one.
     let refused = rig.csi.unpublish(&volume.id, &volume.target).await;
@@ -113,19 +116,19 @@ async fn a_target_that_something_else_is_mounted_at_is_told_until_that_is_gone()
 }
 
 #[tokio::test]
-async fn a_mount_that_turned_read_only_is_told_until_it_is_writable_and_one_that_was_asked_for_is_not()
- {
+async fn a_mount_that_turned_read_only_is_reported_until_it_is_writable_and_a_requested_one_is_not()
+{
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let rig = rig().await;
     let (volume, other) = rig.two_in_use("ext4").await;
     let target = text(&volume.target);
     run("mount", &["-o", "remount,bind,ro", target]);
-    is_told(&rig, &volume, "DEGRADED", "ReadOnly").await;
+    is_reported(&rig, &volume, "DEGRADED", "ReadOnly").await;
     run("mount", &["-o", "remount,bind,rw", target]);
     rig.is_well(&volume).await;
     // The whole filesystem is remounted.
     run("mount", &["-o", "remount,ro", text(&volume.staging)]);
-    is_told(&rig, &volume, "DEGRADED", "ReadOnly").await;
+    is_reported(&rig, &volume, "DEGRADED", "ReadOnly").await;
     run("mount", &["-o", "remount,rw", text(&volume.staging)]);
     rig.is_well(&volume).await;
 
@@ -140,7 +143,7 @@ async fn a_mount_that_turned_read_only_is_told_until_it_is_writable_and_one_that
     published.await.unwrap();
     // The next reported condition was detected after that change.
     run("umount", &[target]);
-    is_told(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
+    is_reported(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
     quiet(&rig, &other).await;
 }
 
@@ -151,7 +154,7 @@ async fn a_block_volume_whose_node_is_taken_away_is_missed() {
     let volume = rig.volume("raw", 512 * MIB, &csi::block()).await;
     rig.use_volume(&volume).await;
     run("umount", &[text(&volume.target)]);
-    is_told(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
+    is_reported(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
     rig.leave_volume(&volume).await;
     rig.is_well(&volume).await;
 }
@@ -178,12 +181,12 @@ async fn pods_that_come_and_go_are_no_trouble() {
     }
     // A temporary condition is in the log.
     let log = rig.agent.log();
-    let told = wait::line(&log, &["reason="]);
-    assert_eq!(told, None);
+    let logged = wait::line(&log, &["reason="]);
+    assert_eq!(logged, None);
 }
 
 #[tokio::test]
-async fn a_path_that_a_caller_names_says_nothing_of_a_volume_that_is_not_there() {
+async fn a_path_that_a_caller_names_raises_no_condition_of_a_volume_that_is_not_there() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let rig = rig().await;
     let (volume, other) = rig.two_in_use("ext4").await;
@@ -227,7 +230,7 @@ async fn a_path_that_a_caller_names_says_nothing_of_a_volume_that_is_not_there()
 }
 
 #[tokio::test]
-async fn a_filesystem_that_is_gone_is_told_with_the_answer_to_the_call_that_finds_it_gone() {
+async fn a_filesystem_that_is_gone_is_reported_with_the_answer_to_the_call_that_finds_it_gone() {
     need!(root, loop, tool "mkfs.ext4", tool "wipefs", fs "ext4");
     let mut rig = rig().await;
     let (volume, other) = rig.two_in_use("ext4").await;
@@ -247,12 +250,12 @@ async fn a_filesystem_that_is_gone_is_told_with_the_answer_to_the_call_that_find
     };
     stage(&rig, &[]).await.unwrap_err();
     let conditions = rig.volume_of(&volume.id).await.unwrap().conditions;
-    let told: Vec<_> = conditions
+    let reported: Vec<_> = conditions
         .iter()
         .map(|one| (one.status.as_str(), one.reason.as_str()))
         .collect();
-    assert_eq!(told, [("DATA_LOSS", "FilesystemNotFound")]);
-    let health = rig.agent.ask(&["health"]).unwrap();
+    assert_eq!(reported, [("DATA_LOSS", "FilesystemNotFound")]);
+    let health = rig.agent.run_command(&["health"]).unwrap();
     assert_eq!(health.status.code(), Some(1));
     // The next agent knows it without a stage.
     let state = rig.dir().join("state/health.json");
@@ -262,7 +265,7 @@ async fn a_filesystem_that_is_gone_is_told_with_the_answer_to_the_call_that_find
     });
     rig.agent.stop().unwrap();
     rig.start_again().await;
-    is_told(&rig, &volume, "DATA_LOSS", "FilesystemNotFound").await;
+    is_reported(&rig, &volume, "DATA_LOSS", "FilesystemNotFound").await;
     quiet(&rig, &other).await;
 
     fs::OpenOptions::new()
@@ -293,13 +296,13 @@ async fn listed(rig: &Rig, volume: &Placed) -> Vec<String> {
     };
     let got = rig.csi.controller().controller_get_volume(request).await;
     let alone = got.unwrap().into_inner().status.unwrap().volume_condition;
-    let told = [in_list, alone].map(|condition| condition.unwrap());
-    let abnormal = told.into_iter().filter(|condition| condition.abnormal);
+    let both = [in_list, alone].map(|condition| condition.unwrap());
+    let abnormal = both.into_iter().filter(|condition| condition.abnormal);
     abnormal.map(|condition| condition.message).collect()
 }
 
 #[tokio::test]
-async fn a_filesystem_that_cannot_be_grown_is_told_until_it_is_grown() {
+async fn a_filesystem_that_cannot_be_grown_is_reported_until_it_is_grown() {
     need!(root, loop, tool "mkfs.xfs", tool "xfs_growfs", fs "xfs");
     let mut refuses = PathBuf::new();
     let rig = Rig::tuned(vec![DriveSpec::blank("a", 4 * GIB)], |settings| {
@@ -330,23 +333,23 @@ async fn a_filesystem_that_cannot_be_grown_is_told_until_it_is_grown() {
     let failed = grow().await.unwrap_err();
     assert!(failed.message().contains("cannot resize"), "{failed:?}");
     let conditions = rig.volume_of(&volume.id).await.unwrap().conditions;
-    let told: Vec<_> = conditions
+    let reported: Vec<_> = conditions
         .iter()
         .map(|one| (one.status.as_str(), one.reason.as_str()))
         .collect();
-    assert_eq!(told, [("DEGRADED", "FilesystemNotGrown")]);
+    assert_eq!(reported, [("DEGRADED", "FilesystemNotGrown")]);
     let listed_while_small = wait::until_async(TOLD, "the controller lists it", async || {
-        let told = listed(&rig, &volume).await;
-        (told.len() == 2).then_some(told)
+        let messages = listed(&rig, &volume).await;
+        (messages.len() == 2).then_some(messages)
     })
     .await;
     for message in listed_while_small {
         assert!(message.contains("FilesystemNotGrown"), "{message}");
     }
-    let health = rig.agent.ask(&["health"]).unwrap();
+    let health = rig.agent.run_command(&["health"]).unwrap();
     assert_eq!(health.status.code(), Some(1));
-    let said = String::from_utf8(health.stdout).unwrap();
-    assert!(said.contains("FilesystemNotGrown"), "{said}");
+    let output = String::from_utf8(health.stdout).unwrap();
+    assert!(output.contains("FilesystemNotGrown"), "{output}");
     // A repeated stage, and another one, find it equally small.
     grow().await.unwrap_err();
     rig.leave_volume(&volume).await;
@@ -360,9 +363,9 @@ async fn a_filesystem_that_cannot_be_grown_is_told_until_it_is_grown() {
         listed(&rig, &volume).await.is_empty().then_some(())
     })
     .await;
-    let health = rig.agent.ask(&["health"]).unwrap();
-    let said = String::from_utf8(health.stdout).unwrap();
-    assert!(!said.contains("FilesystemNotGrown"), "{said}");
+    let health = rig.agent.run_command(&["health"]).unwrap();
+    let output = String::from_utf8(health.stdout).unwrap();
+    assert!(!output.contains("FilesystemNotGrown"), "{output}");
     rig.leave_volume(&volume).await;
 }
 
@@ -404,11 +407,11 @@ async fn refused_with_einval(fs_type: &str, wrong: &[&str], damage: impl FnOnce(
         "{refused:?}"
     );
     let conditions = rig.volume_of(&volume.id).await.unwrap().conditions;
-    let told: Vec<_> = conditions
+    let reported: Vec<_> = conditions
         .iter()
         .map(|one| (one.status.as_str(), one.reason.as_str()))
         .collect();
-    assert_eq!(told, [("DATA_LOSS", "FilesystemCorrupted")]);
+    assert_eq!(reported, [("DATA_LOSS", "FilesystemCorrupted")]);
     assert!(
         conditions[0].message.contains("the kernel logged"),
         "{conditions:?}"
@@ -430,7 +433,7 @@ async fn refused_with_einval(fs_type: &str, wrong: &[&str], damage: impl FnOnce(
 }
 
 #[tokio::test]
-async fn an_ext4_that_the_kernel_refuses_is_told_as_damaged_and_a_wrong_option_is_not() {
+async fn an_ext4_that_the_kernel_refuses_is_reported_as_damaged_and_a_wrong_option_is_not() {
     need!(root, loop, tool "mkfs.ext4", tool "debugfs", fs "ext4");
     // Each is a valid option; the kernel refuses both together.
     refused_with_einval("ext4", &["data=journal", "delalloc"], |device| {
@@ -443,7 +446,7 @@ async fn an_ext4_that_the_kernel_refuses_is_told_as_damaged_and_a_wrong_option_i
 }
 
 #[tokio::test]
-async fn an_xfs_that_the_kernel_refuses_is_told_as_damaged_and_a_wrong_option_is_not() {
+async fn an_xfs_that_the_kernel_refuses_is_reported_as_damaged_and_a_wrong_option_is_not() {
     need!(root, loop, tool "mkfs.xfs", tool "xfs_db", fs "xfs");
     refused_with_einval("xfs", &["logbufs=99"], |device| {
         let write = "write -d rootino 7777777";
@@ -481,7 +484,7 @@ impl Drop for Shared {
 }
 
 #[tokio::test]
-async fn an_error_that_a_filesystem_tells_of_is_heard_without_the_kernel_log_and_listening_keeps_nothing_mounted()
+async fn an_error_that_a_filesystem_reports_is_received_without_the_kernel_log_and_listening_keeps_nothing_mounted()
  {
     need!(root, loop, tool "mkfs.ext4", fs "ext4", tool "unshare");
     long_on_drives!();
@@ -498,7 +501,7 @@ async fn an_error_that_a_filesystem_tells_of_is_heard_without_the_kernel_log_and
     let counters = Path::new("/sys/fs/ext4").join(device.file_name().unwrap());
     for _ in 0..2 {
         fs::write(counters.join("trigger_fs_error"), "a test's error").unwrap();
-        is_told(&rig, &volume, "DEGRADED", "FilesystemError").await;
+        is_reported(&rig, &volume, "DEGRADED", "FilesystemError").await;
         let log = rig.agent.log();
         assert!(
             wait::line(&log, &["filesystem error event"]).is_some(),
@@ -519,14 +522,14 @@ async fn an_error_that_a_filesystem_tells_of_is_heard_without_the_kernel_log_and
 }
 
 #[tokio::test]
-async fn what_was_known_and_what_was_said_meanwhile_is_known_to_the_next_agent_and_once() {
+async fn the_next_agent_has_persisted_conditions_and_those_logged_meanwhile_and_each_once() {
     need!(root, loop, tool "mkfs.xfs", tool "xfs_io", fs "xfs");
     let mut rig = rig().await;
     let (first, second) = rig.two_in_use("xfs").await;
     let shut_down =
         |volume: &Placed| run("xfs_io", &["-x", "-c", "shutdown", text(&volume.target)]);
     shut_down(&first);
-    is_told(&rig, &first, "INACCESSIBLE", "FilesystemShutDown").await;
+    is_reported(&rig, &first, "INACCESSIBLE", "FilesystemShutDown").await;
     let state = rig.dir().join("state/health.json");
     wait::until(TOLD, "it is written down", || {
         let written = fs::read_to_string(&state).unwrap_or_default();
@@ -536,9 +539,9 @@ async fn what_was_known_and_what_was_said_meanwhile_is_known_to_the_next_agent_a
     shut_down(&second);
     run("umount", &[text(&second.target)]);
     rig.start_again().await;
-    is_told(&rig, &first, "INACCESSIBLE", "FilesystemShutDown").await;
-    is_told(&rig, &second, "INACCESSIBLE", "FilesystemShutDown").await;
-    is_told(&rig, &second, "INACCESSIBLE", "TargetMountMissing").await;
+    is_reported(&rig, &first, "INACCESSIBLE", "FilesystemShutDown").await;
+    is_reported(&rig, &second, "INACCESSIBLE", "FilesystemShutDown").await;
+    is_reported(&rig, &second, "INACCESSIBLE", "TargetMountMissing").await;
 
     for volume in [&first, &second] {
         rig.leave_volume(volume).await;
@@ -549,6 +552,6 @@ async fn what_was_known_and_what_was_said_meanwhile_is_known_to_the_next_agent_a
     rig.start_again().await;
     // Read after all earlier messages.
     shut_down(&first);
-    is_told(&rig, &first, "INACCESSIBLE", "FilesystemShutDown").await;
+    is_reported(&rig, &first, "INACCESSIBLE", "FilesystemShutDown").await;
     quiet(&rig, &second).await;
 }

@@ -35,14 +35,14 @@ async fn rig(pending: u64) -> (Rig, PathBuf) {
 
 async fn has_verdict(rig: &Rig, verdict: &str) -> wire::Drive {
     wait::until_async(ASKED, &format!("the drive is {verdict}"), async || {
-        rig.agent.ask(&["rescan"]).unwrap();
+        rig.agent.run_command(&["rescan"]).unwrap();
         let drive = rig.drive("a").await?;
         (drive.verdict == verdict).then_some(drive)
     })
     .await
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
@@ -66,19 +66,19 @@ async fn volume_reasons(rig: &Rig, id: &str, path: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_when_it_gets_worse()
-{
+async fn a_failing_drive_is_reported_everywhere_until_it_is_acknowledged_and_again_when_it_gets_worse()
+ {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let (mut rig, place) = rig(0).await;
     has_verdict(&rig, "GOOD").await;
     let volume = rig.volume("v", 512 * MIB, &csi::mount("ext4")).await;
     rig.use_volume(&volume).await;
-    let well = rig.agent.ask(&["health"]).unwrap();
-    assert_eq!(well.status.code(), Some(0), "{}", said(&well));
+    let well = rig.agent.run_command(&["health"]).unwrap();
+    assert_eq!(well.status.code(), Some(0), "{}", printed(&well));
     assert!(
-        said(&well).contains("is well: 1 drive and 1 volume"),
+        printed(&well).contains("is well: 1 drive and 1 volume"),
         "{}",
-        said(&well)
+        printed(&well)
     );
 
     replay::pending_sectors(&place, 48);
@@ -121,16 +121,16 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
         "{condition:?}"
     );
 
-    let wrong = rig.agent.ask(&["health"]).unwrap();
-    assert_eq!(wrong.status.code(), Some(1), "{}", said(&wrong));
-    let text = said(&wrong);
+    let wrong = rig.agent.run_command(&["health"]).unwrap();
+    assert_eq!(wrong.status.code(), Some(1), "{}", printed(&wrong));
+    let text = printed(&wrong);
     assert!(
         text.contains("BAD  drive ") && text.contains("volumes on it: v"),
         "{text}"
     );
-    let shown = said(
+    let shown = printed(
         &rig.agent
-            .ask(&["drive", "show", &drive.kernel_name])
+            .run_command(&["drive", "show", &drive.kernel_name])
             .unwrap(),
     );
     for part in [
@@ -141,7 +141,7 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    let shown = said(&rig.agent.ask(&["volume", "show", "v"]).unwrap());
+    let shown = printed(&rig.agent.run_command(&["volume", "show", "v"]).unwrap());
     assert!(
         shown.contains(volume.target.to_str().unwrap()),
         "where it is mounted: {shown}"
@@ -158,7 +158,7 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
     // The verdict is kept, though the answers are good again.
     replay::pending_sectors(&place, 0);
     let text = wait::until_async(ASKED, "the drive has answered again", async || {
-        rig.agent.ask(&["rescan"]).unwrap();
+        rig.agent.run_command(&["rescan"]).unwrap();
         let drive = rig.drive("a").await?;
         let report = drive.health?.smart?;
         report.findings.is_empty().then_some(drive.verdict)
@@ -166,23 +166,23 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
     .await;
     assert_eq!(text, "BAD");
 
-    let unknown = rig.agent.ask(&["drive", "ack", "no-such"]).unwrap();
-    assert_eq!(unknown.status.code(), Some(6), "{}", said(&unknown));
+    let unknown = rig.agent.run_command(&["drive", "ack", "no-such"]).unwrap();
+    assert_eq!(unknown.status.code(), Some(6), "{}", printed(&unknown));
     // The verdict is BAD: nothing happens before the identity is confirmed.
     let ack = ["drive", "ack", &drive.id, "--note", "seen", "--by", "ann"];
-    let shown = rig.agent.ask(&ack).unwrap();
-    assert_eq!(shown.status.code(), Some(2), "{}", said(&shown));
+    let shown = rig.agent.run_command(&ack).unwrap();
+    assert_eq!(shown.status.code(), Some(2), "{}", printed(&shown));
     assert_eq!(storage(&rig).await, ["DriveFailing"]);
     let confirmed = [&ack[..], &["--confirm", &drive.id]].concat();
-    let acked = rig.agent.ask(&confirmed).unwrap();
+    let acked = rig.agent.run_command(&confirmed).unwrap();
     assert!(
-        said(&acked)
+        printed(&acked)
             .contains("acknowledged: PendingSectorsMany (Current_Pending_Sector (197): 48)"),
         "{}",
-        said(&acked)
+        printed(&acked)
     );
     let outcome = "is BAD, acknowledged and takes no new volumes";
-    assert!(said(&acked).contains(outcome), "{}", said(&acked));
+    assert!(printed(&acked).contains(outcome), "{}", printed(&acked));
     // Reported nowhere, and BAD.
     assert!(
         volume_reasons(&rig, &volume.id, &volume.target)
@@ -190,11 +190,11 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
             .is_empty()
     );
     assert!(storage(&rig).await.is_empty());
-    let health = rig.agent.ask(&["health"]).unwrap();
-    assert_eq!(health.status.code(), Some(0), "{}", said(&health));
+    let health = rig.agent.run_command(&["health"]).unwrap();
+    assert_eq!(health.status.code(), Some(0), "{}", printed(&health));
     let note = "is BAD, acknowledged by ann: PendingSectorsMany";
-    assert!(said(&health).contains(note), "{}", said(&health));
-    let listed = said(&rig.agent.ask(&["drives"]).unwrap());
+    assert!(printed(&health).contains(note), "{}", printed(&health));
+    let listed = printed(&rig.agent.run_command(&["drives"]).unwrap());
     assert!(listed.contains("BAD (ack)"), "{listed}");
     let refused = rig.csi.create("w", 64 * MIB, &csi::block()).await;
     assert_eq!(refused.unwrap_err().code(), tonic::Code::ResourceExhausted);
@@ -210,12 +210,12 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
         "bob",
     ];
     let twice = [&twice[..], &["--confirm", &drive.id]].concat();
-    let again = rig.agent.ask(&twice).unwrap();
-    assert_eq!(again.status.code(), Some(0), "{}", said(&again));
+    let again = rig.agent.run_command(&twice).unwrap();
+    assert_eq!(again.status.code(), Some(0), "{}", printed(&again));
     assert!(
-        said(&again).contains("nothing to acknowledge; nothing was changed"),
+        printed(&again).contains("nothing to acknowledge; nothing was changed"),
         "{}",
-        said(&again)
+        printed(&again)
     );
 
     // Persisted before the call returned.
@@ -229,12 +229,14 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
 
     // Accepting volumes is a separate choice, and ends with the acknowledgement.
     let used = [&confirmed[..], &["--use"]].concat();
-    let used = rig.agent.ask(&used).unwrap();
+    let used = rig.agent.run_command(&used).unwrap();
     let outcome = "is BAD, acknowledged and takes new volumes";
-    assert!(said(&used).contains(outcome), "{}", said(&used));
+    assert!(printed(&used).contains(outcome), "{}", printed(&used));
     rig.csi.create("w", 64 * MIB, &csi::block()).await.unwrap();
-    let withdrawn = rig.agent.ask(&["drive", "unack", &drive.id, "--by", "bob"]);
-    let withdrawn = said(&withdrawn.unwrap());
+    let withdrawn = rig
+        .agent
+        .run_command(&["drive", "unack", &drive.id, "--by", "bob"]);
+    let withdrawn = printed(&withdrawn.unwrap());
     assert!(
         withdrawn.contains("is BAD and takes no new volumes"),
         "{withdrawn}"
@@ -244,11 +246,11 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
     assert_eq!(refused.unwrap_err().code(), tonic::Code::ResourceExhausted);
 
     // Further findings count, though they are no worse.
-    assert!(rig.agent.ask(&confirmed).unwrap().status.success());
+    assert!(rig.agent.run_command(&confirmed).unwrap().status.success());
     assert!(storage(&rig).await.is_empty());
     replay::pending_sectors(&place, 1);
     wait::until_async(ASKED, "the new finding counts", async || {
-        rig.agent.ask(&["rescan"]).unwrap();
+        rig.agent.run_command(&["rescan"]).unwrap();
         (storage(&rig).await == ["DriveFailing"]).then_some(())
     })
     .await;
@@ -280,7 +282,7 @@ async fn an_operators_verdict_counts_and_is_shown_with_what_it_hides() {
     .unwrap();
     rig.start_again().await;
     let drive = wait::until_async(ASKED, "the override is told", async || {
-        rig.agent.ask(&["rescan"]).unwrap();
+        rig.agent.run_command(&["rescan"]).unwrap();
         let drive = rig.drive("a").await?;
         let otherwise = drive
             .health
@@ -302,13 +304,13 @@ async fn an_operators_verdict_counts_and_is_shown_with_what_it_hides() {
     );
     // The drive accepts volumes again.
     rig.volume("v", 64 * MIB, &csi::block()).await;
-    let health = rig.agent.ask(&["health"]).unwrap();
-    assert_eq!(health.status.code(), Some(0), "{}", said(&health));
+    let health = rig.agent.run_command(&["health"]).unwrap();
+    assert_eq!(health.status.code(), Some(0), "{}", printed(&health));
     assert!(
-        said(&health)
+        printed(&health)
             .contains("overridden by the operator: a known batch (the evidence alone says BAD)"),
         "{}",
-        said(&health)
+        printed(&health)
     );
     assert!(storage(&rig).await.is_empty());
 }
@@ -339,16 +341,16 @@ async fn a_failing_drive_is_refused_right_after_a_restart_and_its_findings_keep_
             health.smart.unwrap().verdict_since,
             before.smart.as_ref().unwrap().verdict_since
         );
-        let wrong = rig.agent.ask(&["health"]).unwrap();
-        assert_eq!(wrong.status.code(), Some(1), "{}", said(&wrong));
+        let wrong = rig.agent.run_command(&["health"]).unwrap();
+        assert_eq!(wrong.status.code(), Some(1), "{}", printed(&wrong));
         assert!(
-            said(&wrong).contains("1 of 1 drive not polled"),
+            printed(&wrong).contains("1 of 1 drive not polled"),
             "{}",
-            said(&wrong)
+            printed(&wrong)
         );
         replay::release(&place);
         wait::until_async(ASKED, "the drive was polled", async || {
-            rig.agent.ask(&["rescan"]).unwrap();
+            rig.agent.run_command(&["rescan"]).unwrap();
             let drive = rig.drive("a").await?;
             (polls(&drive) == ("BAD", "polled")).then_some(())
         })
@@ -361,7 +363,7 @@ async fn a_failing_drive_is_refused_right_after_a_restart_and_its_findings_keep_
 }
 
 #[tokio::test]
-async fn health_says_which_drives_were_not_polled_and_not_that_all_is_well() {
+async fn health_lists_drives_that_were_not_polled_and_does_not_report_all_well() {
     need!(root, loop);
     let (mut rig, place) = rig(0).await;
     has_verdict(&rig, "GOOD").await;
@@ -372,10 +374,10 @@ async fn health_says_which_drives_were_not_polled_and_not_that_all_is_well() {
         polls(&rig.drive("a").await.unwrap()),
         ("GOOD", "last-known")
     );
-    let health = rig.agent.ask(&["health"]).unwrap();
-    assert_eq!(health.status.code(), Some(7), "{}", said(&health));
-    assert!(!said(&health).contains("well"), "{}", said(&health));
-    let json = rig.agent.ask(&["health", "-o", "json"]).unwrap();
+    let health = rig.agent.run_command(&["health"]).unwrap();
+    assert_eq!(health.status.code(), Some(7), "{}", printed(&health));
+    assert!(!printed(&health).contains("well"), "{}", printed(&health));
+    let json = rig.agent.run_command(&["health", "-o", "json"]).unwrap();
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(
         (&json["well"], &json["not_polled"]),
@@ -385,8 +387,8 @@ async fn health_says_which_drives_were_not_polled_and_not_that_all_is_well() {
     rig.csi.create("v", 64 * MIB, &csi::block()).await.unwrap();
     replay::release(&place);
     wait::until_async(ASKED, "the drive was polled", async || {
-        rig.agent.ask(&["rescan"]).unwrap();
-        let health = rig.agent.ask(&["health"]).unwrap();
+        rig.agent.run_command(&["rescan"]).unwrap();
+        let health = rig.agent.run_command(&["health"]).unwrap();
         (health.status.code() == Some(0)).then_some(())
     })
     .await;
@@ -463,7 +465,7 @@ async fn findings_that_are_named_are_acknowledged_unless_one_got_worse_since() {
     // The drive is polled again between the operator's view and the request.
     replay::pending_sectors(&place, 50);
     wait::until_async(ASKED, "the drive has 50 pending sectors", async || {
-        rig.agent.ask(&["rescan"]).unwrap();
+        rig.agent.run_command(&["rescan"]).unwrap();
         let now = rig.drive("a").await?.nameable_findings();
         now.iter().any(|one| one.value == 50).then_some(())
     })

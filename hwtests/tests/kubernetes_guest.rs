@@ -11,7 +11,7 @@ use drivebay_hwtests::{
         Cluster, GUEST_CLASS, GuestNode, GuestScenario, LIMIT,
         manifest::{IDLE, claim_of, class, device, mounted, pod},
     },
-    lab::{DriveSpec, progress::say},
+    lab::{DriveSpec, progress::print_progress},
     long_scenario,
 };
 use serde_json::{Value, json};
@@ -36,10 +36,10 @@ fn both_layouts_meet_a_kubelet() {
     let drives = DRIVES.map(|name| DriveSpec::nvme(name, 4 * GIB));
     let mut node = GuestNode::join(&cluster, drives.into());
     node.install();
-    say("Drivebay is installed on both nodes");
+    print_progress("Drivebay is installed on both nodes");
     node.run(&SCENARIOS);
     node.leave();
-    say("uninstalled, nothing is left");
+    print_progress("uninstalled, nothing is left");
 }
 
 fn guest_claim(name: &str, mib: u64, mode: &str, access: &str) -> Value {
@@ -166,27 +166,27 @@ fn drive_unplugged(node: &mut GuestNode, cluster: &Cluster) {
     ]);
     it.runs_in_the_guest("db");
     let digest = it.write("db", "/data/letter", 8);
-    assert_eq!(it.told_of_health("db"), None);
+    assert_eq!(it.health_message("db"), None);
     let drive = node.drive_of(&it.name, "data", &DRIVES);
 
     node.machine.unplug(drive);
     let from = Instant::now();
     // Users of the volume get I/O errors first, which are reported as such; the missing drive is reported afterwards.
-    let told = wait::until(LIMIT, "the pod is told of the missing drive", || {
-        it.told_of_health("db")
-            .filter(|told| told.contains("DriveMissing") || told.contains("DeviceGone"))
+    let message = wait::until(LIMIT, "the pod is told of the missing drive", || {
+        it.health_message("db")
+            .filter(|message| message.contains("DriveMissing") || message.contains("DeviceGone"))
     });
-    say(format!(
-        "the pod, after {} s: {told}",
+    print_progress(format!(
+        "the pod, after {} s: {message}",
         from.elapsed().as_secs()
     ));
-    let told = it.event(&[
+    let event = it.event(&[
         "PersistentVolumeClaim/data",
         "VolumeConditionAbnormal",
         "DriveMissing",
     ]);
-    say(format!(
-        "the claim, after {} s: {told}",
+    print_progress(format!(
+        "the claim, after {} s: {event}",
         from.elapsed().as_secs()
     ));
 
@@ -201,7 +201,7 @@ fn drive_unplugged(node: &mut GuestNode, cluster: &Cluster) {
     it.event(&["PersistentVolumeClaim/data", "VolumeConditionNormal"]);
     if cluster.version() >= (1, 37) {
         wait::until(LIMIT, "the new pod is told of nothing", || {
-            it.told_of_health("db").is_none().then_some(())
+            it.health_message("db").is_none().then_some(())
         });
     }
     it.write("db", "/data/letter", 8);

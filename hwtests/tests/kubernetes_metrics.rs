@@ -57,7 +57,7 @@ fn configuration(cluster: &Cluster) -> Value {
 }
 
 /// Returns the labels of each series of a query's result; None if the query fails, such as a join that does not match.
-fn ask(cluster: &Cluster, query: &str) -> Option<Vec<Value>> {
+fn query_series(cluster: &Cluster, query: &str) -> Option<Vec<Value>> {
     let words = ["promtool", "query", "instant", "--format=json", PROMETHEUS];
     let answer = cluster.inside(&[&words[..], &[query]].concat()).ok()?;
     let series: Vec<Value> = serde_json::from_str(&answer).ok()?;
@@ -80,7 +80,9 @@ fn the_documented_joins_find_series_of_kube_state_metrics() {
     fs::write(file, configuration(&cluster).to_string()).unwrap();
     cluster.service("start", "kube-state-metrics");
     cluster.service("start", "prometheus");
-    wait::until(LIMIT, "Prometheus answers", || ask(&cluster, "vector(1)"));
+    wait::until(LIMIT, "Prometheus answers", || {
+        query_series(&cluster, "vector(1)")
+    });
 
     let it = cluster.scenario("metrics");
     it.apply(&[
@@ -115,8 +117,10 @@ fn the_documented_joins_find_series_of_kube_state_metrics() {
             let mut labels = labels.as_object().unwrap().iter();
             labels.all(|(name, value)| series[name] == *value)
         };
-        let found = wait::until(LIMIT, query, || ask(&cluster, query)?.into_iter().find(has));
-        println!("{query}\n  {found}\n");
+        let metric = wait::until(LIMIT, query, || {
+            query_series(&cluster, query)?.into_iter().find(has)
+        });
+        println!("{query}\n  {metric}\n");
     }
 
     it.end();

@@ -12,7 +12,7 @@ use drivebay_hwtests::{
         Cluster, GuestNode, GuestScenario, merge,
         suite::{LeftOut, Specs},
     },
-    lab::{DriveSpec, progress::say},
+    lab::{DriveSpec, progress::print_progress},
     long_scenario,
 };
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ fn joined(cluster: &Cluster, more: &Value) -> GuestNode {
     });
     merge(&mut values, more);
     node.install_with(&values);
-    say("Drivebay is installed on both nodes");
+    print_progress("Drivebay is installed on both nodes");
     node
 }
 
@@ -110,7 +110,7 @@ fn the_storage_suites_specs_of_snapshots_and_clones_pass_on_layout_lvm() {
     long_scenario!(cluster);
     let node = joined(&cluster, &json!({}));
     let free = cluster.free();
-    say("specs of snapshots and clones: begun; they take about an hour");
+    print_progress("specs of snapshots and clones: begun; they take about an hour");
     cluster.passes(&SPECS);
     cluster.nothing_is_unclaimed();
     helpers::nothing_of_snapshots(&node, &cluster);

@@ -5,7 +5,7 @@ use drivebay_hwtests::{
         Cluster, Install,
         suite::{LeftOut, Specs},
     },
-    lab::progress::say,
+    lab::progress::print_progress,
     long_scenario,
 };
 use serde_json::json;
@@ -59,7 +59,7 @@ fn the_external_storage_suite_passes() {
     cluster.uninstall_if_installed();
     cluster.install(&Install::with(json!({"classes": [class]})));
     let free = cluster.free();
-    say("External Storage suite: begun; it takes 25 minutes and more");
+    print_progress("External Storage suite: begun; it takes 25 minutes and more");
     cluster.passes(&SPECS);
     cluster.nothing_is_unclaimed();
     cluster.until_free(free);

@@ -47,7 +47,10 @@ async fn check(lab: &LabRig, volume: &Placed) -> CheckVolumeResponse {
 }
 
 /// Starts a check that runs while the test continues.
-async fn asked(lab: &LabRig, volume: &Placed) -> JoinHandle<Result<CheckVolumeResponse, Status>> {
+async fn start_check(
+    lab: &LabRig,
+    volume: &Placed,
+) -> JoinHandle<Result<CheckVolumeResponse, Status>> {
     let channel = csi::channel_within(&lab.agent_socket, CHECK).await.unwrap();
     let request = CheckVolumeRequest {
         volume_id: volume.id.clone(),
@@ -100,8 +103,8 @@ fn load(guest: &Guest, unit: &str, dir: &std::path::Path) {
 
 /// Returns the number of completed rounds of the load; 0 if it cannot be read.
 fn rounds(guest: &Guest, dir: &std::path::Path) -> u64 {
-    let said = guest.ran(&format!("cat {}/count", dir.display()));
-    said.stdout.trim().parse().unwrap_or(0)
+    let ran = guest.ran(&format!("cat {}/count", dir.display()));
+    ran.stdout.trim().parse().unwrap_or(0)
 }
 
 /// Checks a volume `times` times under load. None may be reported corrupt, and at most a quarter may be without a clean result.
@@ -120,14 +123,17 @@ async fn no_false_alarm(fs_type: &str, times: u32) {
     let alone = if times > 4 { 20 } else { 5 };
     tokio::time::sleep(Duration::from_secs(alone)).await;
     let alone = (count() - from) as f64 / at.elapsed().as_secs_f64();
-    let (mut seen, mut took) = (Vec::new(), 0);
+    let (mut results, mut took) = (Vec::new(), 0);
     let (from, at) = (count(), Instant::now());
     for _ in 0..times {
         let answer = check(&lab, &volume).await;
         took += answer.took_ms;
-        seen.push((answer.outcome, answer.method, answer.detail));
-        if seen.len() % 50 == 0 {
-            lab::progress::say(format!("{fs_type}: {} of {times} checks", seen.len()));
+        results.push((answer.outcome, answer.method, answer.detail));
+        if results.len() % 50 == 0 {
+            lab::progress::print_progress(format!(
+                "{fs_type}: {} of {times} checks",
+                results.len()
+            ));
         }
     }
     let checked = (count() - from) as f64 / at.elapsed().as_secs_f64();
@@ -136,11 +142,11 @@ async fn no_false_alarm(fs_type: &str, times: u32) {
     } else {
         "snapshot"
     };
-    let odd: Vec<_> = seen
+    let odd: Vec<_> = results
         .iter()
         .filter(|(outcome, how, _)| outcome != "clean" || how != method)
         .collect();
-    lab::progress::say(format!(
+    lab::progress::print_progress(format!(
         "{fs_type}: {times} checks by {method} under load, {} not clean; {:.1} s each; rounds of the load a second: {alone:.1} alone, {checked:.1} while it is checked again and again",
         odd.len(),
         f64::from(u32::try_from(took / u64::from(times)).unwrap()) / 1000.0,
@@ -153,7 +159,7 @@ async fn no_false_alarm(fs_type: &str, times: u32) {
     assert!(alarms.is_empty(), "{alarms:#?}");
     let silent = odd.len();
     assert!(
-        silent * 4 <= seen.len(),
+        silent * 4 <= results.len(),
         "most checks say something: {odd:#?}"
     );
     assert_eq!(lab.volume_of(&volume.id).await.unwrap().conditions, []);
@@ -215,14 +221,14 @@ async fn damage_under_a_mounted_ext4_is_found_and_a_full_snapshot_is_no_damage()
     // Twice the capacity of the snapshot, while the check is slowed down.
     let device = lab.device(&volume).await.display().to_string();
     guest.run("mv /usr/sbin/e2fsck /usr/sbin/e2fsck.real; printf '#!/bin/sh\\n[ \"$1\" = -fn ] && while [ ! -e /run/go-on ]; do sleep 0.2; done\\nexec /usr/sbin/e2fsck.real \"$@\"\\n' >/usr/sbin/e2fsck; chmod +x /usr/sbin/e2fsck");
-    let asking = asked(&lab, &volume).await;
+    let pending = start_check(&lab, &volume).await;
     {
         guest.wait_until(GONE, "the snapshot is there", |guest| {
             guest.ran("pgrep -f '[e]2fsck -fn'").ok().then_some(())
         });
         guest.run(&format!("dd if=/dev/urandom of={target}/big bs=1M count=128 conv=fsync status=none; touch /run/go-on"));
     }
-    let answer = asking.await.unwrap().unwrap();
+    let answer = pending.await.unwrap().unwrap();
     assert_eq!(answer.outcome, "inconclusive", "{answer:?}");
     assert!(answer.detail.contains("SnapshotFull"), "{answer:?}");
     assert_eq!(lab.volume_of(&volume.id).await.unwrap().conditions, []);
@@ -237,14 +243,14 @@ async fn damage_under_a_mounted_ext4_is_found_and_a_full_snapshot_is_no_damage()
         ("corrupt", "snapshot"),
         "{answer:?}"
     );
-    lab::progress::say(&answer.detail);
-    let told = lab.volume_of(&volume.id).await.unwrap();
-    let reasons: Vec<_> = told.conditions.iter().map(|one| &one.reason).collect();
+    lab::progress::print_progress(&answer.detail);
+    let listed = lab.volume_of(&volume.id).await.unwrap();
+    let reasons: Vec<_> = listed.conditions.iter().map(|one| &one.reason).collect();
     assert!(
         reasons
             .iter()
             .any(|reason| *reason == "FilesystemCorrupted"),
-        "{told:#?}"
+        "{listed:#?}"
     );
     nothing_is_left(guest);
 }
@@ -263,7 +269,7 @@ async fn a_killed_agents_snapshot_is_removed_and_erased_and_the_volume_works_on(
     guest.run(&format!(
         "head -c 16M /dev/zero | tr '\\0' S >{target}/secret; sync"
     ));
-    let asking = asked(&lab, &volume).await;
+    let pending = start_check(&lab, &volume).await;
     {
         guest.wait_until(GONE, "the check is under way", |guest| {
             guest.ran("pgrep -f '[e]2fsck -fn'").ok().then_some(())
@@ -276,7 +282,7 @@ async fn a_killed_agents_snapshot_is_removed_and_erased_and_the_volume_works_on(
     let listed = snapshots_listed(&guest).unwrap();
     assert!(!listed.is_empty(), "no snapshot is there");
     lab.agent.kill9();
-    let answer = asking.await.unwrap();
+    let answer = pending.await.unwrap();
     assert!(answer.is_err(), "{answer:?}");
     guest.run(&format!("echo alive >{target}/x; sync -f {target}/x"));
     lab.start_again().await;
@@ -289,14 +295,14 @@ async fn a_killed_agents_snapshot_is_removed_and_erased_and_the_volume_works_on(
 
     // All free space of the drive reads as zeros.
     let free = guest.run("pv=$(pvs --noheadings -o pv_name | tr -d ' '); pvs --noheadings --segments --units b --nosuffix -o pvseg_start,pvseg_size,lv_name,vg_extent_size,pe_start $pv | awk -v pv=$pv 'NF==4 {print pv, $4+$1*$3, $2*$3}'");
-    let mut looked = 0;
+    let mut total = 0;
     for row in free.lines() {
         let words: Vec<&str> = row.split_whitespace().collect();
         let [node, start, len] = words.as_slice() else {
             panic!("{row}")
         };
         let (start, len): (u64, u64) = (start.parse().unwrap(), len.parse().unwrap());
-        looked += len;
+        total += len;
         let other = guest.run_pipes(&format!(
             "dd if={node} bs=1M skip={} count={} iflag=direct status=none | tr -d '\\0' | wc -c",
             start / MIB,
@@ -304,7 +310,7 @@ async fn a_killed_agents_snapshot_is_removed_and_erased_and_the_volume_works_on(
         ));
         assert_eq!(other.trim(), "0", "{row}");
     }
-    assert!(looked >= GIB, "{free}");
+    assert!(total >= GIB, "{free}");
 }
 
 /// A volume with a snapshot is expanded and deleted: the check is cancelled.
@@ -318,7 +324,7 @@ async fn a_volume_is_grown_and_deleted_while_its_snapshot_is_checked() {
     let guest = lab.guest();
     guest.run("mv /usr/sbin/e2fsck /usr/sbin/e2fsck.real; printf '#!/bin/sh\\n[ \"$1\" = -fn ] && sleep 1000\\nexec /usr/sbin/e2fsck.real \"$@\"\\n' >/usr/sbin/e2fsck; chmod +x /usr/sbin/e2fsck");
     for size in [640, 768] {
-        let asking = asked(&lab, &volume).await;
+        let pending = start_check(&lab, &volume).await;
         guest.wait_until(GONE, "the check is under way", |guest| {
             guest.ran("pgrep -f '[e]2fsck -fn'").ok().then_some(())
         });
@@ -326,7 +332,7 @@ async fn a_volume_is_grown_and_deleted_while_its_snapshot_is_checked() {
             .expand(&volume.id, size * MIB, &volume.capability)
             .await
             .unwrap();
-        assert!(asking.await.unwrap().is_err(), "it was called off");
+        assert!(pending.await.unwrap().is_err(), "it was called off");
     }
     nothing_is_left(guest);
     lab.leave_volume(&volume).await;

@@ -110,7 +110,7 @@ impl Stand {
 }
 
 /// Returns the properties that the guest reports of the drive with this serial number.
-fn seen(guest: &Guest, serial: &str) -> Option<Value> {
+fn block_device(guest: &Guest, serial: &str) -> Option<Value> {
     let columns = "NAME,SIZE,SERIAL,WWN,MODEL,REV,ROTA,LOG-SEC,PHY-SEC,TRAN,TYPE";
     let listed = guest.run(&format!("lsblk --nodeps --bytes --json -o {columns}"));
     let listed: Value = serde_json::from_str(&listed).unwrap();
@@ -119,13 +119,14 @@ fn seen(guest: &Guest, serial: &str) -> Option<Value> {
 }
 
 fn device(guest: &Guest, serial: &str) -> String {
-    let found = seen(guest, serial).unwrap_or_else(|| panic!("no drive {serial} in the guest"));
-    format!("/dev/{}", found["name"].as_str().unwrap())
+    let drive =
+        block_device(guest, serial).unwrap_or_else(|| panic!("no drive {serial} in the guest"));
+    format!("/dev/{}", drive["name"].as_str().unwrap())
 }
 
 #[test]
 #[ignore = "needs the lab: hwtests/lab"]
-fn each_kind_of_drive_appears_as_it_was_asked_for() {
+fn each_kind_of_drive_appears_as_it_was_requested() {
     let stand = stand();
     let stand = stand.as_ref().unwrap();
     let guest = stand.machine.guest();
@@ -179,18 +180,18 @@ fn each_kind_of_drive_appears_as_it_was_asked_for() {
         ),
         ("v1", None, None, None, true, 512, 512, Some("virtio")),
     ] {
-        let drive = wait::until(SEEN, serial, || seen(guest, serial));
-        let said = |key: &str| drive[key].as_str().map(str::trim);
+        let drive = wait::until(SEEN, serial, || block_device(guest, serial));
+        let text = |key: &str| drive[key].as_str().map(str::trim);
         assert_eq!(drive["size"], SIZE, "{drive}");
         assert_eq!(drive["rota"], turns, "{drive}");
         assert_eq!(drive["log-sec"], logical, "{drive}");
         assert_eq!(drive["phy-sec"], physical, "{drive}");
         for (key, expected) in [("wwn", wwn.as_deref()), ("model", model), ("rev", firmware)] {
             if expected.is_some() {
-                assert_eq!(said(key), expected, "{key} of {drive}");
+                assert_eq!(text(key), expected, "{key} of {drive}");
             }
         }
-        if let (Some(expected), Some(tran)) = (transport, said("tran")) {
+        if let (Some(expected), Some(tran)) = (transport, text("tran")) {
             assert_eq!(tran, expected, "{drive}");
         }
     }
@@ -339,10 +340,10 @@ fn drives_are_plugged_in_and_unplugged_while_it_runs() {
     let mut stand = stand();
     let stand = stand.as_mut().unwrap();
     let guest = stand.machine.guest().clone();
-    let appears = |serial: &str| wait::until(SEEN, serial, || seen(&guest, serial));
+    let appears = |serial: &str| wait::until(SEEN, serial, || block_device(&guest, serial));
     let goes = |serial: &str| {
         wait::until(SEEN, serial, || {
-            seen(&guest, serial).is_none().then_some(())
+            block_device(&guest, serial).is_none().then_some(())
         });
     };
     for kind in [Kind::Nvme, Kind::Scsi, Kind::Virtio] {
@@ -401,7 +402,7 @@ fn a_drive_that_dies_while_it_hangs_answers_with_errors_and_can_be_replaced() {
             .make(&stand.run.file(""))
             .unwrap();
         drive.plug(&mut stand.qmp).unwrap();
-        wait::until(SEEN, &name, || seen(&guest, &name));
+        wait::until(SEEN, &name, || block_device(&guest, &name));
         let device = device(&guest, &name);
         let read = format!("dd if={device} of=/dev/null bs=4096 count=1 skip=99 iflag=direct");
         guest.run(&read);
@@ -418,10 +419,12 @@ fn a_drive_that_dies_while_it_hangs_answers_with_errors_and_can_be_replaced() {
         assert_eq!(code, "1\n", "{kind}");
         assert!(!guest.ran(&read).ok(), "{kind}: dead for good");
         drive.unplug(&mut stand.qmp).unwrap();
-        wait::until(SEEN, &name, || seen(&guest, &name).is_none().then_some(()));
+        wait::until(SEEN, &name, || {
+            block_device(&guest, &name).is_none().then_some(())
+        });
         drive.nbd().power_on();
         drive.plug(&mut stand.qmp).unwrap();
-        wait::until(SEEN, &name, || seen(&guest, &name));
+        wait::until(SEEN, &name, || block_device(&guest, &name));
         guest.run(&read);
         drive.unplug(&mut stand.qmp).unwrap();
     }

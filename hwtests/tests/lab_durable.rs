@@ -22,7 +22,7 @@ use drivebay_hwtests::{
         DriveSpec,
         Kind::{Nvme, Scsi},
         Machine, MachineSpec,
-        progress::say,
+        progress::print_progress,
     },
     long,
     node::Placed,
@@ -45,7 +45,7 @@ const ALL: [(&str, drivebay_hwtests::lab::Kind); 4] = [
 ];
 const LAYOUTS: [&str; 2] = ["lvm", "partition"];
 
-fn said<T>(answer: Result<T, Status>) -> Held<()> {
+fn outcome<T>(answer: Result<T, Status>) -> Held<()> {
     answer.map(drop).map_err(|status| status.to_string())
 }
 
@@ -58,11 +58,11 @@ fn the_counting_sees_what_lvm_and_dd_leave_unflushed() {
     .unwrap();
     let guest = machine.guest();
     let device = "/dev/$(lsblk --nodeps --noheadings --output NAME,SERIAL | awk '$2 == \"control-01\" { print $1 }')";
-    let found = format!("test -b {device}");
+    let is_present = format!("test -b {device}");
     guest.wait_until(
         lab_durable::bench::PATIENCE,
         "the drive is there",
-        |guest| guest.ran(&found).ok().then_some(()),
+        |guest| guest.ran(&is_present).ok().then_some(()),
     );
     let unflushed = |script: String| {
         guest.run(&format!("sync {device}"));
@@ -155,7 +155,7 @@ async fn life(bench: &Bench, at: usize) -> Vec<Counted> {
         // Expanded before the next one is created: a partition expands in place.
         let (kind, of) = (&kind, &made.unwrap());
         let call = |what: &str| format!("{what}, {kind}");
-        let stage = async || said(csi.stage(&of.id, &of.staging, &of.capability).await);
+        let stage = async || outcome(csi.stage(&of.id, &of.staging, &of.capability).await);
         let mounted = if *kind == "block" { vec![] } else { vec![of] };
         if *kind != "block" {
             rows.push(
@@ -169,7 +169,7 @@ async fn life(bench: &Bench, at: usize) -> Vec<Counted> {
                 )
                 .await,
             );
-            let unstage = async { said(csi.unstage(&of.id, &of.staging).await) };
+            let unstage = async { outcome(csi.unstage(&of.id, &of.staging).await) };
             let own = sectors(bench, of).await;
             rows.push(counted(bench, at, &call("NodeUnstageVolume"), &own, &[], unstage).await);
         } else {
@@ -180,14 +180,14 @@ async fn life(bench: &Bench, at: usize) -> Vec<Counted> {
         let again = call("NodePublishVolume after staging again");
         let publish = async {
             stage().await?;
-            said(
+            outcome(
                 csi.publish(&of.id, &of.staging, &of.target, &of.capability, false)
                     .await,
             )
         };
         rows.push(counted(bench, at, &again, &[], &mounted, publish).await);
         let larger = of.bytes + 64 * MIB;
-        let expand = async { said(csi.expand(&of.id, larger, &of.capability).await) };
+        let expand = async { outcome(csi.expand(&of.id, larger, &of.capability).await) };
         rows.push(
             counted(
                 bench,
@@ -200,12 +200,12 @@ async fn life(bench: &Bench, at: usize) -> Vec<Counted> {
             .await,
         );
         if *kind != "block" {
-            let grow = async { said(csi.node_expand(&of.id, &of.target, larger).await) };
+            let grow = async { outcome(csi.node_expand(&of.id, &of.target, larger).await) };
             rows.push(counted(bench, at, &call("NodeExpandVolume"), &[], &mounted, grow).await);
         }
         let leave = async {
-            said(csi.unpublish(&of.id, &of.target).await)?;
-            said(csi.unstage(&of.id, &of.staging).await)
+            outcome(csi.unpublish(&of.id, &of.target).await)?;
+            outcome(csi.unstage(&of.id, &of.staging).await)
         };
         let both = call("NodeUnpublishVolume and unstage");
         let own = if *kind == "block" {
@@ -221,7 +221,7 @@ async fn life(bench: &Bench, at: usize) -> Vec<Counted> {
     }
     for (kind, of) in &volumes {
         let theirs = sectors(bench, of).await;
-        let delete = async { said(csi.delete(&of.id).await) };
+        let delete = async { outcome(csi.delete(&of.id).await) };
         let call = format!("DeleteVolume, {kind}");
         rows.push(counted(bench, at, &call, &theirs, &[], delete).await);
         let name = format!("{name}-{kind}");
@@ -254,11 +254,11 @@ async fn life_of_snapshots(bench: &Bench, at: usize, of: &Placed) -> Vec<Counted
     };
     rows.push(counted(bench, at, "CreateVolume of a snapshot", &[], &[], restore).await);
     let made = made.unwrap();
-    let deleted = insist(async || said(csi.delete(&made.id).await));
+    let deleted = insist(async || outcome(csi.delete(&made.id).await));
     deleted.await.unwrap();
     bench.gone(at, &copied).await.unwrap();
     let theirs = stores(bench, at).await;
-    let delete = async { said(csi.delete_snapshot(id).await) };
+    let delete = async { outcome(csi.delete_snapshot(id).await) };
     rows.push(counted(bench, at, "DeleteSnapshot", &theirs, &[], delete).await);
     no_store(bench, at).await;
 
@@ -272,7 +272,7 @@ async fn life_of_snapshots(bench: &Bench, at: usize, of: &Placed) -> Vec<Counted
     rows.push(counted(bench, at, "CreateVolumeGroupSnapshot", &[], &[], take).await);
     let group = group.unwrap();
     let theirs = stores(bench, at).await;
-    let delete = async { said(csi.delete_group_snapshot(&group).await) };
+    let delete = async { outcome(csi.delete_group_snapshot(&group).await) };
     rows.push(counted(bench, at, "DeleteVolumeGroupSnapshot", &theirs, &[], delete).await);
     no_store(bench, at).await;
     rows
@@ -333,7 +333,7 @@ async fn answered_cuts(rounds: &[(f64, u64)]) {
         }
         answered::round(&mut bench, &tenants, &round, cut, &mut tally).await;
     }
-    say(format!(
+    print_progress(format!(
         "{:?}; {} torn superblocks restored from a copy",
         tally.cuts, tally.restored
     ));
@@ -385,11 +385,11 @@ async fn a_call_that_is_cut_in_the_middle_happened_or_did_not_and_torn_metadata_
         if tally.restores > 0 || !tally.failures.is_empty() {
             break;
         }
-        say(format!("no cut tore LVM's metadata yet: {tally:?}"));
+        print_progress(format!("no cut tore LVM's metadata yet: {tally:?}"));
         let plans = cuts.map(|(op, write, seed)| plan("lvm", op, write, seed + 3 * round));
         midway::work(&mut bench, &mut tally, plans.to_vec()).await;
     }
-    say(format!("{tally:?}"));
+    print_progress(format!("{tally:?}"));
     assert!(tally.failures.is_empty(), "{:#?}", tally.failures);
     assert!(tally.restores > 0, "no cut tore LVM's metadata: {tally:?}");
 }
@@ -421,8 +421,8 @@ async fn a_call_that_is_cut_at_any_of_its_writes_happened_or_did_not() {
     }
     let mut tally = midway::Tally::default();
     midway::work(&mut bench, &mut tally, plans).await;
-    say(format!("{} cuts: {:?}", tally.total(), tally.cuts));
-    say(format!(
+    print_progress(format!("{} cuts: {:?}", tally.total(), tally.cuts));
+    print_progress(format!(
         "over after: {:?}; restored: {}",
         tally.over, tally.restores
     ));
@@ -471,8 +471,8 @@ async fn cut_everywhere(ops: &[Op], writes: impl Iterator<Item = u64>) {
     }
     let mut tally = midway::Tally::default();
     midway::work(&mut bench, &mut tally, plans).await;
-    say(format!("{} cuts: {:?}", tally.total(), tally.cuts));
-    say(format!(
+    print_progress(format!("{} cuts: {:?}", tally.total(), tally.cuts));
+    print_progress(format!(
         "over after: {:?}; restored: {}",
         tally.over, tally.restores
     ));
@@ -508,7 +508,7 @@ async fn a_move_that_is_cut_at_any_write_of_either_drive_or_of_both_serves_one_p
         }
     }
     let tally = moves::work(&mut bench, plans).await;
-    say(format!(
+    print_progress(format!(
         "{} cuts: {:?}; over after: {:?}; written anew while a drive was away: {}, in doubt: {}",
         tally.total(),
         tally.cuts,

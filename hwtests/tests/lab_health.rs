@@ -33,7 +33,7 @@ async fn has_verdict(lab: &LabRig, serial: &str, verdict: &str) -> Drive {
 
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
-async fn a_drive_that_says_it_fails_gets_no_new_volumes_and_its_volumes_say_why() {
+async fn a_drive_that_reports_a_failure_gets_no_new_volumes_and_its_volumes_report_why() {
     let drives = vec![
         DriveSpec::nvme("fails", 2 * GIB),
         DriveSpec::scsi("other", GIB),
@@ -51,9 +51,9 @@ async fn a_drive_that_says_it_fails_gets_no_new_volumes_and_its_volumes_say_why(
         drive.all_notes().iter().any(|note| note.contains("eliab")),
         "{drive:#?}"
     );
-    let told = lab.volume_of(&volume.id).await.unwrap();
-    let reasons: Vec<_> = told.conditions.iter().map(|one| &one.reason).collect();
-    assert_eq!(reasons, ["DriveFailing"], "{told:#?}");
+    let listed = lab.volume_of(&volume.id).await.unwrap();
+    let reasons: Vec<_> = listed.conditions.iter().map(|one| &one.reason).collect();
+    assert_eq!(reasons, ["DriveFailing"], "{listed:#?}");
     let placed = lab.volume("new", 512 * MIB, &csi::block()).await;
     let on = lab.volume_of(&placed.id).await.unwrap().drive;
     assert_ne!(on, drive.id, "a new volume goes to the drive that is well");

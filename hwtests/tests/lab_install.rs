@@ -127,7 +127,7 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
     );
 
     // A volume created through the socket, over a reboot.
-    let mut lab = LabRig::found(machine).await;
+    let mut lab = LabRig::attach(machine).await;
     let volume = lab
         .volume_in("of-mine", "kept", 256 * MIB, &csi::mount("ext4"))
         .await;
@@ -146,13 +146,13 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
     assert_eq!(lab.letter(&volume), written);
     // The rule is in effect, so that the agent logs no warning about it.
     let device = lab.device(&volume).await;
-    let told = guest.run(&format!(
+    let properties = guest.run(&format!(
         "udevadm info --query=property {}",
         device.display()
     ));
-    assert!(told.contains("ID_FS_TYPE=drivebay"), "{told}");
-    let said = guest.run("drivebay-agent health");
-    assert!(!said.contains("HostReadsVolumes"), "{said}");
+    assert!(properties.contains("ID_FS_TYPE=drivebay"), "{properties}");
+    let health = guest.run("drivebay-agent health");
+    assert!(!health.contains("HostReadsVolumes"), "{health}");
 
     // Upgraded while a process writes.
     let writer = Writer::start(&guest, "writer", &volume.target);
@@ -190,7 +190,7 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
 
     // Installed again, everything is as before.
     type_in(&guest, &service);
-    let lab = LabRig::found(lab.machine).await;
+    let lab = LabRig::attach(lab.machine).await;
     lab.volume_is(&volume.id, "ready").await;
     lab.serve(&volume).await;
     assert_eq!(lab.letter(&volume), written);

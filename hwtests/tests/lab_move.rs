@@ -33,8 +33,8 @@ async fn is_elsewhere(lab: &LabRig, name: &str, owner: &str) -> wire::Drive {
     wait::until_async(LAB_LIMIT, &what, async || {
         let drive = lab.drive_named(name).await?;
         let mut reasons = drive.rejects.iter();
-        let said = reasons.any(|of| of.code == "OursElsewhere" && of.detail.contains(owner));
-        (said && drive.state == "rejected").then_some(drive)
+        let has_reason = reasons.any(|of| of.code == "OursElsewhere" && of.detail.contains(owner));
+        (has_reason && drive.state == "rejected").then_some(drive)
     })
     .await
 }
@@ -44,7 +44,7 @@ fn print(lab: &LabRig, name: &str) -> u64 {
 }
 
 /// Scans all drives twice, so that any change that the agent makes to one has been made.
-async fn looked_again(lab: &LabRig) {
+async fn scan_twice(lab: &LabRig) {
     let channel = csi::channel(&lab.agent_socket).await.unwrap();
     let mut client = wire::agent_client::AgentClient::new(channel);
     for _ in 0..2 {
@@ -88,8 +88,8 @@ async fn a_drive_carried_to_another_node_is_left_alone_until_it_is_adopted_there
         first.volume_is(&volume.id, "missing").await;
         assert!(first.abnormal(&volume.id).await.unwrap().contains(name));
         let (before, had) = (print(&second, name), devices(&second));
-        looked_again(&second).await;
-        let ran = second.agent.ask(&["drive", "adopt", &drive.id]);
+        scan_twice(&second).await;
+        let ran = second.agent.run_command(&["drive", "adopt", &drive.id]);
         assert_eq!(ran.code, 2, "{ran:?}");
         assert!(
             ran.stderr.contains("node1") && ran.stderr.contains("--confirm"),
@@ -97,7 +97,7 @@ async fn a_drive_carried_to_another_node_is_left_alone_until_it_is_adopted_there
         );
         let ran = second
             .agent
-            .ask(&["drive", "adopt", &drive.id, "--confirm", "other"]);
+            .run_command(&["drive", "adopt", &drive.id, "--confirm", "other"]);
         assert_eq!(ran.code, 2, "{ran:?}");
         let here = renamed(&volume, "node1", "node2");
         for id in [&volume.id, &here.id] {
@@ -132,7 +132,7 @@ async fn a_drive_carried_to_another_node_is_left_alone_until_it_is_adopted_there
 
         let ran = second
             .agent
-            .ask(&["drive", "adopt", &drive.id, "--confirm", &drive.id]);
+            .run_command(&["drive", "adopt", &drive.id, "--confirm", &drive.id]);
         assert!(ran.ok() && ran.stdout.contains("1 volume;"), "{ran:?}");
         second.drive_named_is(name, "claimed").await;
         assert_eq!(second.csi.ids().await.unwrap(), [here.id.as_str()]);
@@ -146,7 +146,7 @@ async fn a_drive_carried_to_another_node_is_left_alone_until_it_is_adopted_there
         is_elsewhere(&first, name, "node2").await;
         second.volume_is(&here.id, "missing").await;
         let before = print(&first, name);
-        looked_again(&first).await;
+        scan_twice(&first).await;
         let listed = first.volume_of(&volume.id).await;
         eprintln!("{name}: of the volume that went away with it, its first node says {listed:?}");
         assert!(listed.is_none_or(|of| of.state == "missing"));
@@ -159,11 +159,11 @@ async fn a_drive_carried_to_another_node_is_left_alone_until_it_is_adopted_there
         assert_eq!(print(&first, name), before);
         let ran = first
             .agent
-            .ask(&["drive", "adopt", name, "--confirm", name]);
+            .run_command(&["drive", "adopt", name, "--confirm", name]);
         assert!(!ran.ok(), "{ran:?}");
         let ran = first
             .agent
-            .ask(&["drive", "adopt", &drive.id, "--confirm", &drive.id]);
+            .run_command(&["drive", "adopt", &drive.id, "--confirm", &drive.id]);
         assert!(ran.ok(), "{ran:?}");
         first.volume_is(&volume.id, "ready").await;
         first.serve(&volume).await;

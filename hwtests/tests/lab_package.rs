@@ -163,14 +163,14 @@ fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_a
     ));
 
     // Purged: configuration and rule are removed, and the output lists what is kept.
-    let said = apt(&guest, "purge drivebay-agent");
+    let output = apt(&guest, "purge drivebay-agent");
     assert!(
-        said.contains("kept: the state directory /var/lib/drivebay"),
-        "{said}"
+        output.contains("kept: the state directory /var/lib/drivebay"),
+        "{output}"
     );
     assert!(
-        said.contains("kept: claimed drives with their volumes"),
-        "{said}"
+        output.contains("kept: claimed drives with their volumes"),
+        "{output}"
     );
     guest.run(&format!(
         "set -e; test ! -e {CONFIG}; test ! -e {RULE}; test -s /var/lib/drivebay/known.json"
@@ -238,10 +238,10 @@ fn the_documents_commands_for_a_host_without_an_orchestrator_are_found() {
 
 /// Returns the size of the mounted filesystem in MiB.
 fn mib(guest: &Guest) -> u64 {
-    let said = guest.run(&format!(
+    let output = guest.run(&format!(
         "df --output=size -BM {MOUNT} | tail -n 1 | tr -d M"
     ));
-    said.trim().parse().unwrap()
+    output.trim().parse().unwrap()
 }
 
 #[test]

@@ -123,9 +123,9 @@ async fn a_volume_on_each_kind_of_drive_is_created_used_grown_online_and_erased(
         lab.leave_volume(&volume).await;
 
         let medium = lab.machine.drive(class).file().to_owned();
-        let found = digest::find(&medium, mark.as_bytes()).unwrap();
+        let offsets = digest::find(&medium, mark.as_bytes()).unwrap();
         assert!(
-            !found.is_empty(),
+            !offsets.is_empty(),
             "the mark is not on {class}: the test proves nothing"
         );
         let took = Instant::now();
@@ -138,8 +138,8 @@ async fn a_volume_on_each_kind_of_drive_is_created_used_grown_online_and_erased(
         let left = digest::find(&medium, mark.as_bytes()).unwrap();
         assert!(left.is_empty(), "{class} still holds the mark at {left:?}");
         let disk = lab.drive_named(class).await.unwrap().kernel_name;
-        let said = guest.run(&format!("sgdisk --verify /dev/{disk}"));
-        assert!(said.contains("No problems found"), "{class}: {said}");
+        let output = guest.run(&format!("sgdisk --verify /dev/{disk}"));
+        assert!(output.contains("No problems found"), "{class}: {output}");
     }
 }
 
@@ -264,9 +264,9 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
     assert_eq!(listed, ids);
     let partitions = guest.run(&format!("lsblk -nro NAME /dev/{disk}"));
     // The label is among them only if udevd had the kernel reread the table before a volume was in use: the agent reads it from the disk.
-    let seen = partitions.lines();
-    let seen = seen.filter(|name| *name != disk && *name != label);
-    assert_eq!(seen.count(), COUNT, "{partitions}");
+    let names = partitions.lines();
+    let names = names.filter(|name| *name != disk && *name != label);
+    assert_eq!(names.count(), COUNT, "{partitions}");
     for volume in others.iter().step_by(10) {
         linked(lab, volume).await;
     }
@@ -300,8 +300,8 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
 
     // Only the partitions of deleted volumes were removed from the kernel.
     let quiet = |device: &str| unaffected.contains(device) || device == label || device == disk;
-    assert_eq!(events.count("remove", quiet), 0, "{:?}", events.seen());
-    assert_eq!(events.count("add", quiet), 0, "{:?}", events.seen());
+    assert_eq!(events.count("remove", quiet), 0, "{:?}", events.list());
+    assert_eq!(events.count("add", quiet), 0, "{:?}", events.list());
     let removed = events.count("remove", |device| device.starts_with(&disk));
     let added = events.count("add", |device| device.starts_with(&disk));
     let changed = events.count("change", |device| device.starts_with(&disk));

@@ -95,12 +95,12 @@ async fn after_a_boot_with_drives_in_another_order_and_some_away_each_volume_is_
     for name in AWAY {
         let id = &kept[name].0.id;
         lab.volume_is(id, "missing").await;
-        let said = lab.abnormal(id).await.unwrap();
+        let message = lab.abnormal(id).await.unwrap();
         assert!(
-            said.contains(name) && said.contains("not found on this node"),
-            "{said}"
+            message.contains(name) && message.contains("not found on this node"),
+            "{message}"
         );
-        words.insert(name, said);
+        words.insert(name, message);
         let refused = lab
             .csi
             .stage(id, &kept[name].0.staging, &kept[name].0.capability)

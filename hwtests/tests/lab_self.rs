@@ -48,7 +48,7 @@ fn the_guest_has_systemd_udevd_and_device_mapper() {
 
 #[test]
 #[ignore = "needs the lab: hwtests/lab"]
-fn a_command_says_how_it_ended_and_what_it_printed() {
+fn a_command_returns_its_exit_code_and_its_output() {
     let machine = machine();
     let ran = machine
         .guest()
@@ -117,8 +117,8 @@ fn the_journal_is_followed_in_the_guest_and_into_a_file_here() {
     assert!(guest.journal("lab-says").contains(&"said 42".to_owned()));
     let file = machine.run_dir().file("journal.log");
     wait::until(Duration::from_secs(20), "the word is in the file", || {
-        let said = fs::read_to_string(&file).unwrap();
-        said.contains("said 42").then_some(())
+        let text = fs::read_to_string(&file).unwrap();
+        text.contains("said 42").then_some(())
     });
 }
 
@@ -127,10 +127,10 @@ fn the_journal_is_followed_in_the_guest_and_into_a_file_here() {
 fn the_release_build_of_this_machine_runs_inside() {
     let machine = machine();
     agent::install(machine.guest()).unwrap();
-    let said = machine
+    let output = machine
         .guest()
         .run(&format!("{} --version", agent::PROGRAM));
-    assert!(said.starts_with("drivebay-agent "), "{said}");
+    assert!(output.starts_with("drivebay-agent "), "{output}");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn what_was_flushed_survives_a_reboot_and_a_power_cut() {
 
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
-async fn an_agent_inside_is_asked_from_here_as_any_other() {
+async fn an_agent_inside_is_queried_from_here_as_any_other() {
     let machine = Machine::restored(MachineSpec::new("node1")).unwrap();
     let mut lab = LabRig::on(machine, "partition").await;
     let inventory = lab.inventory().await;
@@ -217,8 +217,8 @@ async fn an_agent_inside_is_asked_from_here_as_any_other() {
     lab.agent.kill9();
     lab.start_again().await;
     assert!(lab.csi.list().await.unwrap().is_empty());
-    let asked = lab.agent.ask(&["drives", "-o", "json"]);
-    assert!(asked.ok(), "{}", asked.stderr);
+    let ran = lab.agent.run_command(&["drives", "-o", "json"]);
+    assert!(ran.ok(), "{}", ran.stderr);
     lab.agent.stop();
     assert!(!lab.agent.runs());
 }

@@ -97,22 +97,22 @@ impl Stand {
     }
 
     /// Returns the serial numbers of the drives with the finding Slow, sorted.
-    async fn found(&self) -> Vec<String> {
+    async fn slow_serials(&self) -> Vec<String> {
         let inventory = self.lab.inventory().await;
         let slow = inventory.drives.into_iter().filter(|drive| {
             let health = drive.health.clone().unwrap_or_default();
             health.findings.iter().any(|finding| finding.code == "Slow")
         });
-        let mut found: Vec<String> = slow.map(|drive| drive.serial).collect();
-        found.sort();
-        found
+        let mut serials: Vec<String> = slow.map(|drive| drive.serial).collect();
+        serials.sort();
+        serials
     }
 
     /// Checks for `minutes` that these drives, and no others, have the finding.
-    async fn stays(&self, minutes: u32, found: &[&str]) {
+    async fn stays(&self, minutes: u32, expected: &[&str]) {
         let end = Instant::now() + MINUTE * minutes;
         while Instant::now() < end {
-            assert_eq!(self.found().await, found);
+            assert_eq!(self.slow_serials().await, expected);
             tokio::time::sleep(Duration::from_secs(4)).await;
         }
     }
@@ -122,13 +122,13 @@ impl Stand {
     async fn is_found(&self, number: usize, how: &str, mut each: impl AsyncFnMut(f64)) {
         let begun = Instant::now();
         let minutes = || begun.elapsed().as_secs_f64() / MINUTE.as_secs_f64();
-        while self.found().await.len() <= number {
+        while self.slow_serials().await.len() <= number {
             assert!(minutes() < f64::from(LATEST), "{how}: not found");
             each(minutes()).await;
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
         println!("{how}: found after {:.1} minutes", minutes());
-        assert_eq!(self.found().await, NAMES[..=number]);
+        assert_eq!(self.slow_serials().await, NAMES[..=number]);
         self.takes(number, 1, 1);
     }
 

@@ -48,8 +48,8 @@ async fn lab() -> Held<MutexGuard<'static, Option<LabRig>>> {
 }
 
 fn property(guest: &Guest, name: &str) -> String {
-    let said = guest.run(&format!("systemctl show --property={name} --value {UNIT}"));
-    said.trim().to_owned()
+    let output = guest.run(&format!("systemctl show --property={name} --value {UNIT}"));
+    output.trim().to_owned()
 }
 
 /// Returns a mount in the mount namespace of the host's first process: its id changes if it is ever unmounted.
@@ -62,8 +62,8 @@ fn mount_of_host(guest: &Guest, target: &Path) -> String {
 
 /// Lists the agent's processes with their states.
 fn processes(guest: &Guest) -> Vec<String> {
-    let said = guest.run("ps -eo state=,args= | grep '[d]rivebay-agent' || true");
-    said.lines().map(str::to_owned).collect()
+    let output = guest.run("ps -eo state=,args= | grep '[d]rivebay-agent' || true");
+    output.lines().map(str::to_owned).collect()
 }
 
 fn workers(guest: &Guest) -> Vec<String> {
@@ -109,19 +109,19 @@ async fn starting_it_returns_when_calls_are_answered_and_not_before() {
         });
     assert_eq!(property(lab.guest(), "ActiveState"), "activating");
     let begun = Instant::now();
-    let said = lab
+    let started = lab
         .guest()
         .try_run(&format!("systemctl start {UNIT}"), LAB_LIMIT)
         .unwrap();
-    assert!(said.ok(), "{said:?}");
-    let asked = lab.agent.ask(&["drives", "-o", "json"]);
+    assert!(started.ok(), "{started:?}");
+    let drives = lab.agent.run_command(&["drives", "-o", "json"]);
     eprintln!(
         "slow drive: start returned {:.1} s after the agent had begun to look",
         begun.elapsed().as_secs_f64()
     );
-    assert!(!asked.stdout.contains("unprobed"), "{asked:?}");
+    assert!(!drives.stdout.contains("unprobed"), "{drives:?}");
     for (name, _) in DRIVES {
-        assert!(asked.stdout.contains(name), "{asked:?}");
+        assert!(drives.stdout.contains(name), "{drives:?}");
     }
     assert_eq!(property(lab.guest(), "StatusText"), "serving node node1");
     // The unit grants the privileges for that.
@@ -297,7 +297,7 @@ async fn a_worker_stuck_in_a_drive_holds_up_neither_a_stop_nor_a_start() {
 
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
-async fn a_mistake_in_the_configuration_fails_the_start_and_the_status_says_which() {
+async fn a_mistake_in_the_configuration_fails_the_start_and_the_status_names_it() {
     let mut lab = lab().await;
     let lab = lab.as_mut().unwrap();
     let guest = lab.guest().clone();

@@ -75,10 +75,10 @@ fn settle(guest: &Guest) {
 
 /// Lists md arrays, and device-mapper devices that are not Drivebay's.
 fn activated(guest: &Guest) -> Vec<String> {
-    let said = guest.run(
+    let output = guest.run(
         "sed -n 's/^\\(md[^ ]*\\) .*/\\1/p' /proc/mdstat; dmsetup ls | sed -n '/^No devices/!s/[[:space:]].*//p' | grep -v '^drivebay--' || true",
     );
-    said.lines().map(str::to_owned).collect()
+    output.lines().map(str::to_owned).collect()
 }
 
 /// True if the label of the host's root refers to the root's device.
@@ -104,7 +104,7 @@ async fn replug(lab: &mut LabRig) {
 }
 
 fn health(lab: &LabRig) -> String {
-    lab.agent.ask(&["health"]).stdout
+    lab.agent.run_command(&["health"]).stdout
 }
 
 #[tokio::test]
@@ -121,8 +121,8 @@ async fn with_the_rule_nothing_inside_volumes_is_activated_by_hotplug_or_reboot_
     let mut lab = LabRig::tuned(machine, "partition", class_per_drive(&classes)).await;
     lab.are_available(&DRIVES.map(|(name, _)| name)).await;
     let guest = lab.guest().clone();
-    let said = health(&lab);
-    assert!(said.contains(FINDING), "{said}");
+    let findings = health(&lab);
+    assert!(findings.contains(FINDING), "{findings}");
 
     // The rule is installed with volumes mounted, and does not affect them.
     let mut mounted = Vec::new();
@@ -150,8 +150,8 @@ async fn with_the_rule_nothing_inside_volumes_is_activated_by_hotplug_or_reboot_
         lab.leave_volume(volume).await;
     }
     lab.rescan().await;
-    let said = health(&lab);
-    assert!(!said.contains(FINDING), "{said}");
+    let findings = health(&lab);
+    assert!(!findings.contains(FINDING), "{findings}");
 
     // Raw volumes with each kind of contents.
     let mut volumes: Vec<(Inside, &str, Placed)> = Vec::new();
@@ -162,17 +162,20 @@ async fn with_the_rule_nothing_inside_volumes_is_activated_by_hotplug_or_reboot_
             lab.serve(&volume).await;
             let device = lab.device(&volume).await;
             inside.write(&guest, &device, &format!("tenant{number}"));
-            let told = properties(&guest, &device);
-            assert!(told.contains("ID_FS_TYPE=drivebay"), "{told}");
+            let output = properties(&guest, &device);
+            assert!(output.contains("ID_FS_TYPE=drivebay"), "{output}");
             lab.leave_volume(&volume).await;
             volumes.push((inside, name, volume));
         }
     }
     for (name, layout) in DRIVES {
         let drive = lab.drive_named(name).await.unwrap();
-        let told = properties(&guest, &Path::new("/dev").join(drive.kernel_name));
+        let output = properties(&guest, &Path::new("/dev").join(drive.kernel_name));
         let mark = format!("DRIVEBAY_DRIVE={layout}");
-        assert!(told.contains(&mark) && told.contains("ID_SERIAL"), "{told}");
+        assert!(
+            output.contains(&mark) && output.contains("ID_SERIAL"),
+            "{output}"
+        );
     }
     settle(&guest);
     assert_eq!(activated(&guest), Vec::<String>::new(), "by writing it");
@@ -209,8 +212,8 @@ async fn with_the_rule_nothing_inside_volumes_is_activated_by_hotplug_or_reboot_
     let refused = lab.csi.delete(&held.id).await.unwrap_err();
     eprintln!("deleting it is refused: {refused:?}");
     lab.rescan().await;
-    let said = health(&lab);
-    assert!(said.contains(FINDING), "{said}");
+    let findings = health(&lab);
+    assert!(findings.contains(FINDING), "{findings}");
 
     // With the rule again, and after deactivating those contents, all volumes can be deleted.
     install(&guest);

@@ -82,7 +82,7 @@ fn comment(line: &str) -> &str {
 /// Returns the paragraphs, list items and table rows of Markdown in lower case, each with the number of its first line. Code is left out:
 /// fenced, indented after an empty line, or inline.
 fn paragraphs<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<(usize, String)> {
-    let mut found: Vec<(usize, String)> = Vec::new();
+    let mut result: Vec<(usize, String)> = Vec::new();
     let (mut is_fenced, mut has_ended) = (false, true);
     for (index, line) in lines.enumerate() {
         let text = line.trim();
@@ -93,20 +93,20 @@ fn paragraphs<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<(usize, String)> 
             has_ended = true;
             continue;
         }
-        match found.last_mut() {
+        match result.last_mut() {
             Some((_, paragraph)) if !has_ended && !text.starts_with(['|', '-']) => {
                 paragraph.push(' ');
                 paragraph.push_str(text);
             }
-            _ => found.push((index + 1, text.to_owned())),
+            _ => result.push((index + 1, text.to_owned())),
         }
         has_ended = false;
     }
-    for (_, paragraph) in &mut found {
+    for (_, paragraph) in &mut result {
         let prose: Vec<&str> = paragraph.split('`').step_by(2).collect();
         *paragraph = prose.join(" ").to_lowercase();
     }
-    found
+    result
 }
 
 /// Asserts that the paragraphs that `read` finds in these files, more than `least` in all, have no private idioms.
@@ -116,23 +116,23 @@ fn assert_no_private_idioms(
     least: usize,
     read: impl Fn(&str) -> Vec<(usize, String)>,
 ) {
-    let (mut seen, mut wrong) = (0, Vec::new());
+    let (mut count, mut wrong) = (0, Vec::new());
     for file in files {
         let text = fs::read_to_string(file).unwrap();
         let name = file.strip_prefix(root).unwrap().display();
         for (line, paragraph) in read(&text) {
-            seen += 1;
+            count += 1;
             let words = private_words(&paragraph).into_iter();
             wrong.extend(words.map(|word| format!("{name}:{line}: \"{word}\" in: {paragraph}")));
         }
     }
-    assert!(seen > least, "only {seen} paragraphs were found");
+    assert!(count > least, "only {count} paragraphs were found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Returns the arguments of each call of a logging macro, with the macro's line number.
 fn calls(text: &str) -> Vec<(usize, &str)> {
-    let mut found = Vec::new();
+    let mut result = Vec::new();
     for level in ["error!(", "warn!(", "info!(", "debug!(", "trace!("] {
         let macro_name = format!("tracing::{level}");
         for (at, _) in text.match_indices(&macro_name) {
@@ -149,10 +149,10 @@ fn calls(text: &str) -> Vec<(usize, &str)> {
                 }
                 depth == 0
             });
-            found.push((text[..at].matches('\n').count() + 1, &body[..end.unwrap()]));
+            result.push((text[..at].matches('\n').count() + 1, &body[..end.unwrap()]));
         }
     }
-    found
+    result
 }
 
 /// Returns the last string of a call, which is its message.
@@ -173,7 +173,7 @@ fn metric_help_texts_are_in_plain_words_and_name_their_unit() {
     ] {
         sources(&root.join(metrics), &mut files);
     }
-    let (mut seen, mut wrong) = (0, Vec::new());
+    let (mut count, mut wrong) = (0, Vec::new());
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
@@ -189,7 +189,7 @@ fn metric_help_texts_are_in_plain_words_and_name_their_unit() {
             let (Some(name), Some(help)) = (name, literal(pair[1])) else {
                 continue;
             };
-            seen += 1;
+            count += 1;
             let mut problem = |what: &str| wrong.push(format!("{name}: {what}: {help}"));
             if !help.ends_with('.')
                 || !help.starts_with(char::is_uppercase) && !help.starts_with('1')
@@ -214,7 +214,7 @@ fn metric_help_texts_are_in_plain_words_and_name_their_unit() {
             }
         }
     }
-    assert!(seen > 50, "only {seen} texts were found");
+    assert!(count > 50, "only {count} texts were found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -239,7 +239,7 @@ fn log_messages_are_constant_and_in_plain_words() {
     for crate_dir in ["agent", "controller", "proto"] {
         sources(&root.join(crate_dir), &mut files);
     }
-    let (mut seen, mut wrong) = (0, Vec::new());
+    let (mut count, mut wrong) = (0, Vec::new());
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
         let is_passed_on = PASSED_ON.iter().any(|place| file.ends_with(place));
@@ -251,7 +251,7 @@ fn log_messages_are_constant_and_in_plain_words() {
                 }
                 continue;
             };
-            seen += 1;
+            count += 1;
             if message.contains('{') && !is_passed_on {
                 wrong.push(format!("{place}: a variable part: {message}"));
             }
@@ -259,7 +259,7 @@ fn log_messages_are_constant_and_in_plain_words() {
             wrong.extend(words.map(|word| format!("{place}: \"{word}\" in: {message}")));
         }
     }
-    assert!(seen > 150, "only {seen} messages were found");
+    assert!(count > 150, "only {count} messages were found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -315,7 +315,7 @@ let told = 1;
     /// ```
     // - A door
     // - Doors\n";
-    let found: Vec<(usize, Vec<&str>)> = paragraphs(source.lines().map(comment))
+    let idioms: Vec<(usize, Vec<&str>)> = paragraphs(source.lines().map(comment))
         .into_iter()
         .map(|(line, paragraph)| (line, private_words(&paragraph)))
         .collect();
@@ -325,13 +325,13 @@ let told = 1;
         (12, vec!["door"]),
         (13, vec![]),
     ];
-    assert_eq!(found, expected);
+    assert_eq!(idioms, expected);
 }
 
 #[test]
 fn help_has_the_terms_of_the_field() {
-    fn check(mut command: clap::Command, seen: &mut usize) {
-        *seen += 1;
+    fn check(mut command: clap::Command, count: &mut usize) {
+        *count += 1;
         let help = command.render_long_help().to_string();
         for phrase in [
             "Aligned columns",
@@ -348,10 +348,10 @@ fn help_has_the_terms_of_the_field() {
             assert!(!help.contains(phrase), "{phrase}: {help}");
         }
         let all = command.get_subcommands().cloned();
-        all.for_each(|command| check(command, seen));
+        all.for_each(|command| check(command, count));
     }
-    let mut seen = 0;
-    check(drivebay_cli::Cli::command(), &mut seen);
-    check(drivebay_controller::config::Cli::command(), &mut seen);
-    assert!(seen > 30, "only {seen} commands were found");
+    let mut count = 0;
+    check(drivebay_cli::Cli::command(), &mut count);
+    check(drivebay_controller::config::Cli::command(), &mut count);
+    assert!(count > 30, "only {count} commands were found");
 }

@@ -65,7 +65,7 @@ impl Controller {
         fs::read_to_string(self.dir.join("controller.log")).unwrap()
     }
 
-    fn ask(&self, args: &[&str]) -> Output {
+    fn query(&self, args: &[&str]) -> Output {
         Command::new(program::controller().unwrap())
             .args(args)
             .arg("--socket")
@@ -82,7 +82,7 @@ impl Drop for Controller {
     }
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     let text = [&output.stdout[..], &output.stderr[..]].concat();
     String::from_utf8_lossy(&text).trim().to_owned()
 }
@@ -248,12 +248,12 @@ async fn what_is_logged_is_changed_while_the_programs_run() {
     })
     .await;
     let (controller, csi) = Controller::start(&rig, "info").await;
-    let agent = |args: &[&str]| rig.agent.ask(args).unwrap();
+    let agent = |args: &[&str]| rig.agent.run_command(args).unwrap();
 
-    assert_eq!(said(&agent(&["log-level"])), "info");
+    assert_eq!(printed(&agent(&["log-level"])), "info");
     rig.csi.ready().await;
     assert!(!rig.agent.log().contains("Probe"));
-    assert_eq!(said(&agent(&["log-level", "debug"])), "debug");
+    assert_eq!(printed(&agent(&["log-level", "debug"])), "debug");
     rig.csi.ready().await;
     assert!(
         rig.agent.log().contains("method=\"Probe\""),
@@ -263,17 +263,17 @@ async fn what_is_logged_is_changed_while_the_programs_run() {
     let wrong = agent(&["log-level", "debgu"]);
     assert_eq!(wrong.status.code(), Some(1));
     assert!(
-        said(&wrong).contains("\"debgu\" is no level"),
+        printed(&wrong).contains("\"debgu\" is no level"),
         "{}",
-        said(&wrong)
+        printed(&wrong)
     );
-    assert_eq!(said(&agent(&["log-level"])), "debug", "left as it was");
-    assert_eq!(said(&agent(&["log-level", "reset"])), "info");
+    assert_eq!(printed(&agent(&["log-level"])), "debug", "left as it was");
+    assert_eq!(printed(&agent(&["log-level", "reset"])), "info");
 
-    assert_eq!(said(&controller.ask(&["log-level"])), "info");
+    assert_eq!(printed(&controller.query(&["log-level"])), "info");
     csi.list().await.unwrap();
     assert!(!controller.log().contains("ListVolumes"));
-    assert!(controller.ask(&["log-level", "debug"]).status.success());
+    assert!(controller.query(&["log-level", "debug"]).status.success());
     csi.list().await.unwrap();
     assert!(controller.log().contains("\"method\":\"ListVolumes\""));
 }

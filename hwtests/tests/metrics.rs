@@ -47,7 +47,7 @@ fn is_valid(text: &str) {
 }
 
 #[tokio::test]
-async fn a_scrape_of_an_agent_is_valid_and_tells_of_drives_volumes_and_calls() {
+async fn a_scrape_of_an_agent_is_valid_and_has_drives_volumes_and_calls() {
     need!(root, loop, promtool, tool "mkfs.ext4", fs "ext4");
     let drives = vec![
         DriveSpec::blank("a", 2 * GIB),
@@ -173,11 +173,11 @@ fn scrapes_start_nothing(rig: &Rig) {
             let text = scrape::scrape(&socket(rig)).unwrap();
             assert!(text.contains("drivebay_drive_info"), "{text}");
         }
-        let seen = starts.finish().unwrap();
-        if seen.is_empty() {
+        let lines = starts.finish().unwrap();
+        if lines.is_empty() {
             return;
         }
-        windows.push(seen);
+        windows.push(lines);
     }
     panic!("processes were started in every window: {windows:#?}");
 }
@@ -307,7 +307,7 @@ impl Drop for Controller {
 }
 
 #[tokio::test]
-async fn a_scrape_of_a_controller_is_valid_and_tells_of_its_nodes() {
+async fn a_scrape_of_a_controller_is_valid_and_has_its_nodes() {
     need!(root, loop, promtool);
     let mut rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
     rig.volume("v", 256 * MIB, &csi::mount("ext4")).await;

@@ -36,7 +36,7 @@ const SHRINKING: Duration = Duration::from_secs(120);
 const LONG_SHRINKING: Duration = Duration::from_secs(900);
 
 #[test]
-fn a_node_is_as_the_model_says_after_each_random_step() {
+fn a_node_matches_the_model_after_each_random_step() {
     need!(root, loop, layout "partition", tool "sfdisk", tool "mkfs.ext4", tool "mkfs.xfs", tool "mkfs.btrfs", fs "ext4", fs "xfs", fs "btrfs");
     let start = Instant::now();
     if cases::run_given() {
@@ -49,7 +49,7 @@ fn a_node_is_as_the_model_says_after_each_random_step() {
 
 #[test]
 #[ignore = "takes half an hour: hwtests/all-tests --long"]
-fn a_node_is_as_the_model_says_after_each_of_ten_thousand_random_steps() {
+fn a_node_matches_the_model_after_each_of_ten_thousand_random_steps() {
     need!(root, loop, layout "partition", tool "sfdisk", tool "mkfs.ext4", tool "mkfs.xfs", tool "mkfs.btrfs", fs "ext4", fs "xfs", fs "btrfs");
     let start = Instant::now();
     cases::run_regressions();

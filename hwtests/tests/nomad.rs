@@ -119,10 +119,10 @@ impl Host {
     }
 
     fn until(&self, what: &str, script: &str) -> String {
-        let found = wait::poll_every(Duration::from_millis(500), SOON, || {
+        let output = wait::poll_every(Duration::from_millis(500), SOON, || {
             self.stage.run(script).ok()
         });
-        found.unwrap_or_else(|| panic!("{what}: not in time\n{}", self.evidence()))
+        output.unwrap_or_else(|| panic!("{what}: not in time\n{}", self.evidence()))
     }
 
     /// Returns the agent's volumes, without those that are being erased.
@@ -143,7 +143,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         // Processes that Nomad leaves running when it stops, and its cgroups, which are of the whole machine.
-        let _ = self.stage.say(
+        let _ = self.stage.run_unchecked(
             "set +e; nomad job stop -purge drivebay-trial; nomad job stop -purge drivebay-csi; sleep 1; \
              kill $(cat /run/drivebay/nomad.pid); for pid in $(pgrep -x drivebay-agent) $(pgrep -x nomad); do kill $pid; done; sleep 2; \
              for pid in $(pgrep -x nomad); do kill -9 $pid; done; sleep 1; \

@@ -46,18 +46,18 @@ fn the_first_pages_five_lines_for_a_host_end_with_a_volume_that_is_mounted() {
 
     let lines = lines_of(README, "Five lines on a host");
     assert_eq!(lines.len(), 5, "{lines:#?}");
-    let mut said = Vec::new();
+    let mut outputs = Vec::new();
     for line in &lines {
         let printed = stage.run(line).unwrap();
         eprintln!("# {line}\n{printed}");
-        said.push(printed);
+        outputs.push(printed);
     }
-    assert!(said[0].contains("loop-a.img"), "{said:#?}");
-    assert!(said[0].contains("Filesystem: "), "{said:#?}");
-    assert!(said[4].contains("/srv/db (persisted)"), "{said:#?}");
+    assert!(outputs[0].contains("loop-a.img"), "{outputs:#?}");
+    assert!(outputs[0].contains("Filesystem: "), "{outputs:#?}");
+    assert!(outputs[4].contains("/srv/db (persisted)"), "{outputs:#?}");
     let written = stage.run("date >/srv/db/written; findmnt -no FSTYPE /srv/db");
     assert_eq!(written.unwrap().trim(), "ext4");
-    let health = stage.say("drivebay-agent health").unwrap();
+    let health = stage.run_unchecked("drivebay-agent health").unwrap();
     eprintln!("{}", String::from_utf8_lossy(&health.stdout));
     // So that the loop device can be detached.
     stage

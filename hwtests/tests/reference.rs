@@ -142,9 +142,9 @@ fn is_current(name: &str, wanted: &str) {
     if env::var_os("DRIVEBAY_WRITE_REFERENCE").is_some() {
         fs::write(&path, wanted).unwrap();
     }
-    let found = fs::read_to_string(&path).unwrap_or_default();
+    let actual = fs::read_to_string(&path).unwrap_or_default();
     assert!(
-        found == wanted,
+        actual == wanted,
         "{} is not what the code says; write it again with DRIVEBAY_WRITE_REFERENCE=1 cargo test --workspace --test reference",
         path.display()
     );

@@ -92,7 +92,7 @@ fn probe(facts: &DriveFacts, rules: &Rules) -> Option<Result<Probed, ProbeError>
     Some(job.run(&mut Context::silent()))
 }
 
-fn look(
+fn probe_and_judge(
     device: &Path,
     rules: &Rules,
     kubelet: &Path,
@@ -118,7 +118,7 @@ const NO_KUBELET: &str = "/nonexistent";
 
 fn judged(bench: &mut Bench, rules: &Rules) -> Judgement {
     let device = bench.device().unwrap();
-    look(&device, rules, Path::new(NO_KUBELET), None, None)
+    probe_and_judge(&device, rules, Path::new(NO_KUBELET), None, None)
 }
 
 fn reasons(judgement: Judgement, what: &str) -> Vec<Reject> {
@@ -149,7 +149,7 @@ fn a_blank_selected_drive_is_available() {
 }
 
 #[test]
-fn no_drive_in_use_is_available_and_looking_changes_nothing() {
+fn no_drive_in_use_is_available_and_probing_changes_nothing() {
     let _alone = alone();
     let mut wrong = Vec::new();
     for row in ROWS {
@@ -160,11 +160,11 @@ fn no_drive_in_use_is_available_and_looking_changes_nothing() {
         let before = bench.fingerprint().unwrap();
         match judged(&mut bench, &rules) {
             Judgement::Rejected { reasons, .. } => {
-                let found: BTreeSet<Code> = reasons.iter().map(|reason| reason.code).collect();
+                let actual: BTreeSet<Code> = reasons.iter().map(|reason| reason.code).collect();
                 let missing: Vec<_> = row
                     .codes
                     .iter()
-                    .filter(|code| !found.contains(code))
+                    .filter(|code| !actual.contains(code))
                     .collect();
                 if !missing.is_empty() {
                     wrong.push(format!("{}: {missing:?} not among {reasons:#?}", row.name));
@@ -180,7 +180,7 @@ fn no_drive_in_use_is_available_and_looking_changes_nothing() {
 }
 
 #[test]
-fn raw_data_is_the_operators_to_lose_only_when_the_class_says_so() {
+fn raw_data_is_the_operators_to_lose_only_when_the_class_allows_it() {
     let _alone = alone();
     let mut bench = Bench::new(80 * MIB).unwrap();
     bench.write(5 * MIB, b"rows of a database").unwrap();
@@ -227,7 +227,7 @@ fn a_partition_is_not_a_drive() {
     let rules = rules(&bench);
     let partition = format!("{}p1", bench.device().unwrap().display());
     let codes = codes(
-        look(
+        probe_and_judge(
             Path::new(&partition),
             &rules,
             Path::new(NO_KUBELET),
@@ -246,7 +246,10 @@ fn the_drive_of_the_kubelets_directory_is_the_systems() {
     bench.tool("mkfs.ext4", &["-Fq"]).unwrap();
     let (rules, point) = (rules(&bench), bench.mount().unwrap());
     let device = bench.device().unwrap();
-    let codes = codes(look(&device, &rules, &point, None, None), "kubelet");
+    let codes = codes(
+        probe_and_judge(&device, &rules, &point, None, None),
+        "kubelet",
+    );
     assert!(
         codes.contains(&Code::SystemDrive) && codes.contains(&Code::Mounted),
         "{codes:?}"
@@ -341,16 +344,19 @@ fn our_label_decides_whose_drive_it_is() {
         drive_id: facts(&name(&device)).0.id,
         cordon: None,
     };
-    let look = |label: Option<&Label>, trouble| {
-        look(&device, &rules, Path::new(NO_KUBELET), label, trouble)
+    let judge_with = |label: Option<&Label>, trouble| {
+        probe_and_judge(&device, &rules, Path::new(NO_KUBELET), label, trouble)
     };
-    assert_eq!(look(Some(&label("cluster")), None), Judgement::Claimed);
     assert_eq!(
-        codes(look(Some(&label("other")), None), "elsewhere"),
+        judge_with(Some(&label("cluster")), None),
+        Judgement::Claimed
+    );
+    assert_eq!(
+        codes(judge_with(Some(&label("other")), None), "elsewhere"),
         [Code::OursElsewhere]
     );
     assert_eq!(
-        codes(look(None, Some("both slots are damaged")), "damaged"),
+        codes(judge_with(None, Some("both slots are damaged")), "damaged"),
         [Code::OursDamaged]
     );
     // One copy of the table is missing: the drive is still Drivebay's, and its contents are read as damaged.

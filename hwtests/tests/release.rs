@@ -56,7 +56,7 @@ fn every_file_that_names_a_version_names_the_one_of_cargo_toml() {
         let path = repository().join(name);
         files.push((path.clone(), fs::read_to_string(path).unwrap()));
     }
-    let mut seen = 0;
+    let mut count = 0;
     for (path, text) in &files {
         for mark in [
             "/drivebay:",
@@ -66,38 +66,38 @@ fn every_file_that_names_a_version_names_the_one_of_cargo_toml() {
         ] {
             for version in versions(text, mark) {
                 assert_eq!(version, VERSION, "{}: behind {mark:?}", path.display());
-                seen += 1;
+                count += 1;
             }
         }
     }
-    assert!(seen > 50, "manifests and documents name more: {seen}");
+    assert!(count > 50, "manifests and documents name more: {count}");
     let chart = fs::read_to_string(repository().join("deploy/chart/Chart.yaml")).unwrap();
     assert!(
         chart.contains(&format!("\nversion: {VERSION}\n")),
         "{chart}"
     );
     // Control: versions that this test finds, and text that it ignores.
-    let found = |text| versions(text, "/drivebay:").collect::<Vec<_>>();
+    let find = |text| versions(text, "/drivebay:").collect::<Vec<_>>();
     assert_eq!(
-        found("x/drivebay:1.2.3-rc.1 y/drivebay:try."),
+        find("x/drivebay:1.2.3-rc.1 y/drivebay:try."),
         ["1.2.3-rc.1"]
     );
 }
 
 #[test]
-fn a_program_says_its_version() {
+fn a_program_prints_its_version() {
     for (name, program) in [
         ("drivebay-agent", program::agent()),
         ("drivebay-controller", program::controller()),
     ] {
-        let said = text(&Command::new(program.unwrap()).arg("--version").output());
+        let output = text(&Command::new(program.unwrap()).arg("--version").output());
         let begins = format!("{name} {VERSION}");
-        let commit = said.trim_end().strip_prefix(&begins);
+        let commit = output.trim_end().strip_prefix(&begins);
         // A release build appends its commit.
         let is_commit = |of: &str| of.starts_with(" (") && of.ends_with(')');
         assert!(
             commit.is_some_and(|of| of.is_empty() || is_commit(of)),
-            "{said}"
+            "{output}"
         );
     }
 }
@@ -241,7 +241,7 @@ fn bash_completes_commands_and_their_options_without_anything_that_runs() {
             COMP_WORDS=("$2" $3); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=()
             set +eu; "$function" "$2" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
             printf '%s\n' "${COMPREPLY[@]}""#;
-        let said = Command::new("bash")
+        let output = Command::new("bash")
             .args(["-c", script, "bash"])
             .args([file.as_os_str(), program.as_ref(), words.as_ref()])
             .env("PATH", &path)
@@ -250,9 +250,9 @@ fn bash_completes_commands_and_their_options_without_anything_that_runs() {
                 ("DRIVEBAY_CONTROLLER_SOCKET", "/nonexistent/controller.sock"),
             ])
             .output();
-        let complaints = &said.as_ref().unwrap().stderr;
+        let complaints = &output.as_ref().unwrap().stderr;
         assert_eq!(String::from_utf8_lossy(complaints), "", "{program} {words}");
-        let offered = text(&said);
+        let offered = text(&output);
         assert!(
             offered.lines().any(|word| word == expected),
             "{program} {words}: {offered}"
@@ -272,13 +272,16 @@ fn a_release_is_refused_for_a_tag_that_is_not_this_version_and_for_programs_that
         assert!(!done.status.success(), "{done:?}");
         String::from_utf8(done.stderr).unwrap()
     };
-    let said = release(&["v0.0.0-none"]);
-    assert!(said.contains(&format!("it has to be v{VERSION}")), "{said}");
+    let stderr = release(&["v0.0.0-none"]);
+    assert!(
+        stderr.contains(&format!("it has to be v{VERSION}")),
+        "{stderr}"
+    );
     let tag = format!("v{VERSION}");
-    let said = release(&["--programs", ".", &tag]);
-    assert!(said.contains("--programs goes with --try"), "{said}");
-    let said = release(&["--no-sbom", &tag]);
-    assert!(said.contains("--no-sbom goes with --try"), "{said}");
+    let stderr = release(&["--programs", ".", &tag]);
+    assert!(stderr.contains("--programs goes with --try"), "{stderr}");
+    let stderr = release(&["--no-sbom", &tag]);
+    assert!(stderr.contains("--no-sbom goes with --try"), "{stderr}");
 }
 
 #[test]
@@ -389,7 +392,7 @@ fn every_link_of_an_installed_document_leads_to_one() {
     }
     let mut files = Vec::new();
     texts(dir.path(), &mut files);
-    let mut seen = 0;
+    let mut count = 0;
     for (path, text) in &files {
         if path.extension().is_none_or(|extension| extension != "md") {
             continue;
@@ -401,12 +404,12 @@ fn every_link_of_an_installed_document_leads_to_one() {
             if link.is_empty() || link.contains("://") {
                 continue;
             }
-            seen += 1;
+            count += 1;
             let there = path.parent().unwrap().join(link);
             assert!(there.exists(), "{}: {link}", path.display());
         }
     }
-    assert!(seen > 60, "{seen}");
+    assert!(count > 60, "{count}");
 }
 
 /// Builds a program that needs a symbol of a newer glibc, as one linked on a newer system does.
@@ -452,12 +455,15 @@ fn packing_refuses_a_program_that_debian_12_cannot_start() {
         assert!(!done.status.success(), "{done:?}");
         [done.stdout, done.stderr].map(|text| String::from_utf8(text).unwrap())
     };
-    let [said, refused] = pack("2.38");
+    let [stdout, refused] = pack("2.38");
     assert!(
         refused.contains("drivebay-controller needs glibc 2.38, and Debian 12 has 2.36"),
         "{refused}"
     );
-    assert!(said.contains("drivebay-agent needs glibc 2.36"), "{said}");
+    assert!(
+        stdout.contains("drivebay-agent needs glibc 2.36"),
+        "{stdout}"
+    );
     let [_, refused] = pack("");
     assert!(refused.contains("no drivebay-controller in"), "{refused}");
 }

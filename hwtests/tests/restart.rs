@@ -166,11 +166,11 @@ fn judge(row: &Row, answer: &Result<Vec<String>, Status>) -> Option<String> {
         (Call::NodeExpand, Idle) => !ok,
         _ => ok || again,
     };
-    let told = answer
+    let text = answer
         .as_ref()
-        .map(|told| told.concat())
+        .map(|text| text.concat())
         .unwrap_or_default();
-    let missing = told.contains("not found on this node");
+    let missing = text.contains("not found on this node");
     let volume = &row.volume;
     // On a hung drive nothing is changed, and nothing is detached without a request.
     let allowed = if row.hangs {
@@ -237,8 +237,8 @@ async fn right_after_kill(rig: &mut Rig, rows: Vec<Row>) -> (Vec<String>, Durati
     let (started, rows, missing) = tokio::join!(rig.agent.start_again(), calls, watch);
     started.unwrap();
     rig.csi = rig.agent.csi().await.unwrap();
-    let told = rows.iter().filter_map(|row| row.wrong.clone());
-    let wrong = missing.into_iter().chain(told).collect();
+    let defects = rows.iter().filter_map(|row| row.wrong.clone());
+    let wrong = missing.into_iter().chain(defects).collect();
     let answering = rows.iter().filter(|row| !row.hangs);
     let longest = answering.map(|row| row.took).max();
     (wrong, longest.unwrap_or_default(), rows)

@@ -233,26 +233,26 @@ async fn conforms(
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let said = format!(
+    let text = format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
     assert!(
-        output.status.success() && said.contains(" 0 Failed"),
-        "csi-sanity ({access}) ended with {}:\n{said}",
+        output.status.success() && text.contains(" 0 Failed"),
+        "csi-sanity ({access}) ended with {}:\n{text}",
         output.status
     );
 
     let report = fs::read_to_string(&junit).unwrap();
-    let (told, others): (Vec<_>, Vec<_>) = skips(&report)
+    let (excluded, others): (Vec<_>, Vec<_>) = skips(&report)
         .into_iter()
         .partition(|(_, reason)| reason == TOLD_TO);
     if only.is_empty() {
         assert_eq!(
-            told.len(),
+            excluded.len(),
             left_out.len(),
-            "each name is one spec's: {told:#?}"
+            "each name is one spec's: {excluded:#?}"
         );
     }
     let unexpected: Vec<_> = others
@@ -270,18 +270,18 @@ async fn conforms(
     };
     // Of the 96 specs of v5.5.0: fewer means that the suite stopped early, more that the list of features that are not advertised is
     // outdated.
-    assert_eq!(passed, expected, "another number of specs passed:\n{said}");
+    assert_eq!(passed, expected, "another number of specs passed:\n{text}");
 
-    assert!(!said.contains(CANARY), "the suite's output shows a secret");
+    assert!(!text.contains(CANARY), "the suite's output shows a secret");
     rig.erased().await;
     let log = rig.agent.log();
     assert!(!log.contains(CANARY), "the agent's log shows a secret");
-    let said = central.map_or_else(String::new, |central| central.controller.log());
+    let controller_log = central.map_or_else(String::new, |central| central.controller.log());
     assert!(
-        !said.contains(CANARY),
+        !controller_log.contains(CANARY),
         "the controller's log shows a secret"
     );
-    let table = rig.agent.ask(&["volumes", "-o", "json"]).unwrap();
+    let table = rig.agent.run_command(&["volumes", "-o", "json"]).unwrap();
     assert!(!String::from_utf8_lossy(&table.stdout).contains(CANARY));
     let mounted = tree::mounts_of(&dir);
     assert!(mounted.is_empty(), "left mounted: {mounted:#?}");

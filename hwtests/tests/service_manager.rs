@@ -48,7 +48,7 @@ impl Manager {
     }
 
     /// Returns the next notification, or None if there is none within this time.
-    fn told(&self, limit: Duration) -> Option<String> {
+    fn receive(&self, limit: Duration) -> Option<String> {
         let mut buffer = [0; 4096];
         self.socket.set_read_timeout(Some(limit)).unwrap();
         let length = self.socket.recv(&mut buffer).ok()?;
@@ -60,9 +60,9 @@ impl Manager {
         let mut before = Vec::new();
         let begun = Instant::now();
         while begun.elapsed() < SOON {
-            match self.told(Duration::from_secs(1)) {
-                Some(told) if told.lines().any(|one| one == line) => return before,
-                Some(told) => before.push(told),
+            match self.receive(Duration::from_secs(1)) {
+                Some(message) if message.lines().any(|one| one == line) => return before,
+                Some(message) => before.push(message),
                 None => {}
             }
         }
@@ -72,7 +72,7 @@ impl Manager {
     /// Verifies that the service is ready and sends watchdog notifications; then removes its socket, and verifies that they end.
     fn sees_a_service_until_nobody_can_call_it(&self, csi_socket: &Path) {
         let before = self.waits_for("READY=1");
-        assert!(before.iter().any(|told| told.starts_with("STATUS=")));
+        assert!(before.iter().any(|message| message.starts_with("STATUS=")));
         for _ in 0..3 {
             self.waits_for("WATCHDOG=1");
         }
@@ -80,9 +80,9 @@ impl Manager {
         // One may be in transit.
         let begun = Instant::now();
         while begun.elapsed() < PERIOD {
-            self.told(PERIOD);
+            self.receive(PERIOD);
         }
-        assert_eq!(self.told(3 * PERIOD), None, "nobody can call it");
+        assert_eq!(self.receive(3 * PERIOD), None, "nobody can call it");
     }
 }
 
@@ -112,7 +112,8 @@ async fn an_agent_is_alive_to_its_manager_for_as_long_as_it_can_be_called() {
 }
 
 #[test]
-fn a_controller_is_alive_to_its_manager_for_as_long_as_it_can_be_called_and_says_that_it_stops() {
+fn a_controller_is_alive_to_its_manager_for_as_long_as_it_can_be_called_and_reports_that_it_stops()
+{
     let dir = tempfile::tempdir().unwrap();
     let manager = Manager::new(dir.path());
     let csi_socket = dir.path().join("csi.sock");

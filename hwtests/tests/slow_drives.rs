@@ -86,7 +86,7 @@ impl Stand {
         // Long enough for a baseline, and without findings meanwhile.
         let end = Instant::now() + minute * 10;
         while Instant::now() < end {
-            assert_eq!(stand.found().await, Vec::<usize>::new());
+            assert_eq!(stand.slow_numbers().await, Vec::<usize>::new());
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         stand
@@ -115,8 +115,8 @@ impl Stand {
 
     async fn drive(&self, n: usize) -> Drive {
         let name = self.drives[n].drive_ref().unwrap().kernel_name;
-        let found = self.rig.drive_where(|drive| drive.kernel_name == name);
-        found.await.unwrap()
+        let drive = self.rig.drive_where(|drive| drive.kernel_name == name);
+        drive.await.unwrap()
     }
 
     async fn finding(&self, n: usize) -> Option<String> {
@@ -127,14 +127,14 @@ impl Stand {
     }
 
     /// Returns the numbers of the drives with a finding.
-    async fn found(&self) -> Vec<usize> {
-        let mut found = Vec::new();
+    async fn slow_numbers(&self) -> Vec<usize> {
+        let mut numbers = Vec::new();
         for n in 0..DRIVES {
             if self.finding(n).await.is_some() {
-                found.push(n);
+                numbers.push(n);
             }
         }
-        found
+        numbers
     }
 
     /// Waits for a finding on the n-th drive. Returns the minutes of the comparison until then.
@@ -170,11 +170,14 @@ async fn a_drive_that_takes_3_10_or_50_times_as_long_is_found_and_no_other() {
     stand.slow(0, 50, 50);
     let took = stand.is_found(0).await;
     println!("50 times: found after {took:.1} minutes");
-    assert_eq!(stand.found().await, [0]);
+    assert_eq!(stand.slow_numbers().await, [0]);
     let drive = stand.drive(0).await;
     assert_eq!(drive.verdict, "SUSPECT");
     // Its volume has the condition, the others do not.
-    stand.rig.is_told(&stand.volumes[0], "DriveSuspect").await;
+    stand
+        .rig
+        .has_condition(&stand.volumes[0], "DriveSuspect")
+        .await;
     stand.rig.is_well(&stand.volumes[1]).await;
     let id = format!("drive=\"{}\"", drive.id);
     let code = [id.as_str(), "code=\"Slow\""];
@@ -182,7 +185,11 @@ async fn a_drive_that_takes_3_10_or_50_times_as_long_is_found_and_no_other() {
     let reads = [id.as_str(), "direction=\"read\""];
     let latency = stand.metric("drivebay_drive_io_latency_seconds", &reads);
     assert!(latency > Some(0.1), "{latency:?}");
-    let shown = stand.rig.agent.ask(&["drive", "show", &drive.id]).unwrap();
+    let shown = stand
+        .rig
+        .agent
+        .run_command(&["drive", "show", &drive.id])
+        .unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(
         shown.contains("compared with 3 other drives of its"),
@@ -203,31 +210,35 @@ async fn a_drive_that_takes_3_10_or_50_times_as_long_is_found_and_no_other() {
     // Reads only, ten times as long; the first drive is still slow, and acknowledged.
     wait::until(Duration::from_secs(30), "the drive is acknowledged", || {
         let ack = ["drive", "ack", &drive.id, "--by", "operator"];
-        let answer = stand.rig.agent.ask(&ack).unwrap();
+        let answer = stand.rig.agent.run_command(&ack).unwrap();
         answer.status.success().then_some(())
     });
-    assert_eq!(stand.found().await, Vec::<usize>::new());
+    assert_eq!(stand.slow_numbers().await, Vec::<usize>::new());
     stand.slow(1, 10, 1);
     let took = stand.is_found(1).await;
     println!("10 times, reads: found after {took:.1} minutes");
-    assert_eq!(stand.found().await, [1]);
+    assert_eq!(stand.slow_numbers().await, [1]);
     let message = stand.finding(1).await.unwrap();
     assert!(message.starts_with("reads take"), "{message}");
     assert!(!message.contains("writes"), "{message}");
     stand.rig.agent.kill9();
     stand.rig.start_again().await;
-    assert_eq!(stand.found().await, [1], "the acknowledgement is kept");
+    assert_eq!(
+        stand.slow_numbers().await,
+        [1],
+        "the acknowledgement is kept"
+    );
 
     // Three times as long. Drives that are slow already are no reference; their earlier times are.
     stand.slow(2, 3, 3);
     let took = stand.is_found(2).await;
     println!("3 times: found after {took:.1} minutes");
-    assert_eq!(stand.found().await, [1, 2]);
+    assert_eq!(stand.slow_numbers().await, [1, 2]);
     stand.end();
 }
 
 #[test]
-fn slow_drives_are_told_from_loaded_ones_on_generated_traces() {
+fn slow_drives_are_distinguished_from_loaded_ones_on_generated_traces() {
     // A threefold delay is missed now and then, which counts for more among few; `hwtests/slow` evaluates a thousand.
     let (traces, least) = if need::is_long() { (32, 0.9) } else { (8, 0.7) };
     let table = slow_traces::evaluate(7, traces);

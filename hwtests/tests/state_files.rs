@@ -26,9 +26,9 @@ const SOON: Duration = Duration::from_secs(30);
 const READ_AGAIN: Duration = Duration::from_secs(90);
 
 /// Runs a command. Returns its exit code and its whole output.
-fn ask(rig: &Rig, line: &str) -> (Option<i32>, String) {
+fn call(rig: &Rig, line: &str) -> (Option<i32>, String) {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let output = rig.agent.ask(&words).unwrap();
+    let output = rig.agent.run_command(&words).unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(text).unwrap())
 }
@@ -36,7 +36,7 @@ fn ask(rig: &Rig, line: &str) -> (Option<i32>, String) {
 /// Waits until `health` reports this code, or no longer does.
 fn health_has(rig: &Rig, code: &str, wanted: bool) {
     wait::until(SOON, &format!("health reports {code}: {wanted}"), || {
-        let (exit, text) = ask(rig, "health");
+        let (exit, text) = call(rig, "health");
         let has = text.contains(code);
         assert!(
             !has || exit == Some(1),
@@ -65,7 +65,7 @@ async fn a_mount_by_hand_that_cannot_be_saved_is_neither_made_nor_forgotten() {
     };
     let (db, web) = (at("db"), at("web"));
     for name in ["db", "web"] {
-        let (code, text) = ask(
+        let (code, text) = call(
             &rig,
             &format!("volume create {name} --size 256MiB --fs ext4"),
         );
@@ -73,16 +73,16 @@ async fn a_mount_by_hand_that_cannot_be_saved_is_neither_made_nor_forgotten() {
     }
     let mount =
         |name: &str, path: &Path| format!("volume mount {name} {} --persist", path.display());
-    let (code, text) = ask(&rig, &mount("db", &db));
+    let (code, text) = call(&rig, &mount("db", &db));
     assert_eq!(code, Some(0), "{text}");
     // A directory in place of the temporary file: has the effect that a read-only directory has for users other than root.
     let in_the_way = rig.dir().join("state/hand-mounts.json.new");
     fs::create_dir(&in_the_way).unwrap();
     for _ in 0..2 {
-        let (code, text) = ask(&rig, &mount("web", &web));
+        let (code, text) = call(&rig, &mount("web", &web));
         assert_ne!(code, Some(0), "{text}");
         assert_eq!(tree::mounted_times(&web), 0);
-        let (code, text) = ask(&rig, "volume unmount db");
+        let (code, text) = call(&rig, "volume unmount db");
         assert_ne!(code, Some(0), "{text}");
     }
     health_has(&rig, "StateNotSaved", true);
@@ -95,12 +95,12 @@ async fn a_mount_by_hand_that_cannot_be_saved_is_neither_made_nor_forgotten() {
     // The next agent knows the state of this one.
     rig.agent.stop().unwrap();
     rig.start_again().await;
-    let (code, text) = ask(&rig, "volume unmount db");
+    let (code, text) = call(&rig, "volume unmount db");
     assert_ne!(code, Some(0), "{text}");
     fs::remove_dir(&in_the_way).unwrap();
-    let (code, text) = ask(&rig, "volume unmount db");
+    let (code, text) = call(&rig, "volume unmount db");
     assert_eq!(code, Some(0), "{text}");
-    let (code, text) = ask(&rig, &mount("web", &web));
+    let (code, text) = call(&rig, &mount("web", &web));
     assert_eq!(code, Some(0), "{text}");
     health_has(&rig, "StateNotSaved", false);
     assert_eq!(trouble(&rig, "hand-mounts.json", "not-saved"), None);
@@ -109,7 +109,7 @@ async fn a_mount_by_hand_that_cannot_be_saved_is_neither_made_nor_forgotten() {
         !file.contains("srv/db") && file.contains("srv/web"),
         "{file}"
     );
-    let (code, text) = ask(&rig, "volume unmount web");
+    let (code, text) = call(&rig, "volume unmount web");
     assert_eq!(code, Some(0), "{text}");
 }
 
@@ -127,7 +127,7 @@ async fn state_that_was_damaged_is_reported_until_its_copy_is_removed() {
     for _ in 0..2 {
         rig.start_again().await;
         health_has(&rig, "StateLost", true);
-        let (_, text) = ask(&rig, "health");
+        let (_, text) = call(&rig, "health");
         for name in ["known.json.bad-1", "tombstones.json.bad-1"] {
             assert!(text.replace('\n', " ").contains(name), "{text}");
         }
@@ -170,15 +170,15 @@ async fn state_that_can_be_read_again_is_taken_up_without_a_restart_and_never_wr
     for name in ["a", "b"] {
         rig.drive_is(name, "available").await;
     }
-    let (code, text) = ask(&rig, "volume create db --size 256MiB --fs ext4");
+    let (code, text) = call(&rig, "volume create db --size 256MiB --fs ext4");
     assert_eq!(code, Some(0), "{text}");
     let at = rig.dir().join("srv/db");
     fs::create_dir_all(&at).unwrap();
     let mount = format!("volume mount db {} --persist", at.display());
-    let (code, text) = ask(&rig, &mount);
+    let (code, text) = call(&rig, &mount);
     assert_eq!(code, Some(0), "{text}");
     // A volume deleted while its drive was missing.
-    let (code, text) = ask(&rig, "volume create gone --size 1900MiB --fs ext4");
+    let (code, text) = call(&rig, "volume create gone --size 1900MiB --fs ext4");
     assert_eq!(code, Some(0), "{text}");
     let gone = rig.inventory().await;
     let gone = gone.volumes.iter().find(|one| one.name == "gone").unwrap();
@@ -201,7 +201,7 @@ async fn state_that_can_be_read_again_is_taken_up_without_a_restart_and_never_wr
     }
     rig.start_again().await;
     health_has(&rig, "StateNotRead", true);
-    let (code, text) = ask(&rig, "volume unmount db");
+    let (code, text) = call(&rig, "volume unmount db");
     assert_ne!(code, Some(0), "{text}");
     for name in names {
         assert!(state.join(name).is_dir(), "{name}");
@@ -212,7 +212,7 @@ async fn state_that_can_be_read_again_is_taken_up_without_a_restart_and_never_wr
         assert_eq!(fs::read(state.join(name)).unwrap(), *bytes, "{name}");
     }
     wait::until(READ_AGAIN, "it is read again", || {
-        let (_, text) = ask(&rig, "health");
+        let (_, text) = call(&rig, "health");
         (!text.contains("StateNotRead")).then_some(())
     });
     for name in names {
@@ -222,7 +222,7 @@ async fn state_that_can_be_read_again_is_taken_up_without_a_restart_and_never_wr
     rig.drive_is(shelf_name, "missing").await;
     rig.shelf.plug(shelf_name).unwrap();
     rig.volume_is(&gone, "quarantined").await;
-    let (code, text) = ask(&rig, "volume unmount db");
+    let (code, text) = call(&rig, "volume unmount db");
     assert_eq!(code, Some(0), "{text}");
 }
 
@@ -333,11 +333,11 @@ async fn with_no_inode_left_in_the_runtime_directory_volumes_are_unmounted_and_t
     assert_eq!(tree::mounted_times(&volume.staging), 0);
     assert!(!socket.exists());
     let log = rig.agent.log();
-    for said in [
+    for message in [
         "cannot make the command-line socket",
         "cannot make the directory for worker records",
     ] {
-        assert!(log.contains(said), "{said}: {}", rig.agent.log_tail());
+        assert!(log.contains(message), "{message}: {}", rig.agent.log_tail());
     }
     // With space again, everything else recovers without a restart.
     small.remove_all_but(&[]);
@@ -351,7 +351,7 @@ async fn with_no_inode_left_in_the_runtime_directory_volumes_are_unmounted_and_t
 }
 
 #[tokio::test]
-async fn an_agent_whose_csi_socket_finds_no_room_ends_and_says_so() {
+async fn an_agent_whose_csi_socket_finds_no_room_ends_and_reports_it() {
     need!(root, loop);
     let mut rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
     rig.agent.stop().unwrap();
@@ -382,11 +382,11 @@ async fn an_agent_whose_csi_socket_finds_no_room_ends_and_says_so() {
     let ended = wait::until(SOON, "it ends", || child.try_wait().unwrap());
     assert!(!ended.success());
     let log = fs::read_to_string(log).unwrap();
-    for said in [
+    for message in [
         "the orchestrator can neither mount nor unmount volumes on this node",
         "no space or no inode is left on its filesystem",
         "df -i",
     ] {
-        assert!(log.contains(said), "{said}: {log}");
+        assert!(log.contains(message), "{message}: {log}");
     }
 }

@@ -218,7 +218,7 @@ impl Stand {
             drive.all_notes().iter().any(|note| note.contains("stuck")),
             "{drive:?}"
         );
-        let table = self.rig.agent.ask(&["drives"]).unwrap();
+        let table = self.rig.agent.run_command(&["drives"]).unwrap();
         let table = String::from_utf8_lossy(&table.stdout).into_owned();
         let row = table.lines().find(|line| line.contains(&drive.kernel_name));
         let row = row.unwrap_or_else(|| panic!("no row in\n{table}"));
@@ -300,8 +300,8 @@ async fn a_drive_that_hangs_costs_its_own_volumes_and_nothing_else() {
         .expect("the rescan answers")
         .unwrap()
         .unwrap();
-    let told = Duration::from_secs(30);
-    wait::until_async(told, "the drive is shown as stuck", async || {
+    let limit = Duration::from_secs(30);
+    wait::until_async(limit, "the drive is shown as stuck", async || {
         let inventory = stand.rig.inventory().await;
         let notes = inventory.drives.iter().find(|of| of.id == drive)?;
         notes
@@ -421,9 +421,9 @@ async fn a_creation_that_was_cut_off_is_undone_before_it_is_answered_with_ok() {
     let mut names = inventory.volumes.iter().map(|volume| &volume.name);
     assert!(names.any(|name| name == "cut-off"), "{inventory:?}");
 
-    let told = timeout(Duration::from_secs(30), stand.create("hung", "cut-off")).await;
-    let told = told.expect("it is answered").unwrap_err();
-    assert_eq!(told.code(), Code::Unavailable, "{told}");
+    let answer = timeout(Duration::from_secs(30), stand.create("hung", "cut-off")).await;
+    let status = answer.expect("it is answered").unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
 
     stand.hang.resume();
     let made = wait::until_async(Duration::from_secs(60), "it is created", async || {
@@ -504,8 +504,8 @@ async fn the_first_scan_goes_on_without_a_drive_that_hangs() {
     // The agent is ready while the worker still waits for the drive: the other drive is used, and nothing is decided about the volume.
     stand.rig.start_again().await;
     assert!(stand.hang.hanging() > 0, "the scan did not read the drive");
-    let told = stand.rig.volume_of(&hung.id).await.unwrap();
-    let messages = told.conditions.iter().map(|one| &one.message);
+    let listed = stand.rig.volume_of(&hung.id).await.unwrap();
+    let messages = listed.conditions.iter().map(|one| &one.message);
     let messages: Vec<_> = messages.collect();
     assert!(
         messages

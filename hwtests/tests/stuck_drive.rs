@@ -145,8 +145,8 @@ fn a_hung_drive_hurts_neither_other_drives_nor_a_restart() {
             is_stuck_at_once(&pool, &hung).await;
         }
         answers_at_once(&pool, &healthy).await;
-        let seen = status(&pool, &hung).unwrap();
-        assert!(seen.stuck && seen.pid == Some(pid));
+        let slot = status(&pool, &hung).unwrap();
+        assert!(slot.stuck && slot.pid == Some(pid));
         timeout(AT_ONCE, pool.cancel((&hung.id, FG))).await.unwrap();
 
         let begun = Instant::now();
@@ -170,8 +170,8 @@ fn a_hung_drive_hurts_neither_other_drives_nor_a_restart() {
         is_stuck_at_once(&pool, &hung).await;
         answers_soon(&pool, &healthy).await;
         answers_at_once(&pool, &healthy).await;
-        let seen = status(&pool, &hung).unwrap();
-        assert!(seen.stuck && seen.pid == Some(stuck_pid));
+        let slot = status(&pool, &hung).unwrap();
+        assert!(slot.stuck && slot.pid == Some(stuck_pid));
         assert_eq!(
             fs::read_to_string(&note).unwrap(),
             noted,

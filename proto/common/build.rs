@@ -14,17 +14,17 @@ fn main() {
         .ok()
         .or_else(|| is_release.then(from_git).flatten());
     let version = env!("CARGO_PKG_VERSION");
-    let said = match commit.filter(|commit| !commit.is_empty()) {
+    let text = match commit.filter(|commit| !commit.is_empty()) {
         Some(commit) => format!("{version} ({commit})"),
         None => version.to_owned(),
     };
-    println!("cargo::rustc-env=DRIVEBAY_VERSION={said}");
+    println!("cargo::rustc-env=DRIVEBAY_VERSION={text}");
 }
 
 /// Returns the commit of this checkout; None without git, or if these sources are part of another repository.
 fn from_git() -> Option<String> {
-    let said = git(&["rev-parse", "--show-prefix", "--short=12", "HEAD"])?;
-    let (prefix, commit) = said.split_once('\n')?;
+    let output = git(&["rev-parse", "--show-prefix", "--short=12", "HEAD"])?;
+    let (prefix, commit) = output.split_once('\n')?;
     if prefix != "proto/common/" {
         return None;
     }
@@ -39,6 +39,9 @@ fn from_git() -> Option<String> {
 #[allow(clippy::disallowed_methods, reason = "a build script is no agent")]
 fn git(args: &[&str]) -> Option<String> {
     let output = Command::new("git").args(args).output().ok()?;
-    let said = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| said.trim_end().to_owned())
+    let stdout = String::from_utf8(output.stdout).ok()?;
+    output
+        .status
+        .success()
+        .then(|| stdout.trim_end().to_owned())
 }

@@ -32,7 +32,7 @@ pub enum About {
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $name:ident: $status:ident, $about:ident;)*) => {
-        /// Why a volume is not well. Its name is what users see: it never changes.
+        /// Reason of an abnormal condition of a volume. Users see its name, so the name never changes.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Reason { $($(#[doc = $doc])+ $name,)* }
 
@@ -69,7 +69,7 @@ macro_rules! reasons {
 }
 
 crate::words! {
-    /// Why a volume has a condition although nothing is wrong with it. Such a condition is never abnormal and has no status, so that
+    /// Reason of a condition of a volume with which nothing is wrong. Such a condition is never abnormal and has no status, so that
     /// neither CSI, nor an alert, nor a list of what is wrong has it. As with [Reason], the name never changes.
     NormalReason {
         /// Being moved to another drive, or waiting for that.

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// `MESSAGE { ACCESSOR: FIELD as SET, }`: defines an accessor that parses a field; None if it is empty or a word of a newer peer.
-macro_rules! known {
+macro_rules! accessors {
     ($($message:path { $($accessor:ident: $field:ident as $set:ty,)+ })+) => { $(
         impl $message { $(
             /// None: a word of a newer peer, or none.
@@ -20,7 +20,7 @@ macro_rules! known {
     )+ };
 }
 
-known! {
+accessors! {
     agent::Drive {
         known_state: state as DriveState,
         known_verdict: verdict as Verdict,

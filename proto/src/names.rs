@@ -12,8 +12,8 @@ pub const OLDEST_AGENT_PROTOCOL: u32 = 1;
 /// True if two parties support a common version of the agent's protocol. `a` and `b`: the newest and the oldest version that each
 /// supports; 0, of a party that does not say, counts as version 1.
 pub fn protocols_meet(a: (u32, u32), b: (u32, u32)) -> bool {
-    let known = |(newest, oldest): (u32, u32)| (newest.max(1), oldest.max(1));
-    let ((a_new, a_old), (b_new, b_old)) = (known(a), known(b));
+    let at_least_one = |(newest, oldest): (u32, u32)| (newest.max(1), oldest.max(1));
+    let ((a_new, a_old), (b_new, b_old)) = (at_least_one(a), at_least_one(b));
     a_new >= b_old && b_new >= a_old
 }
 

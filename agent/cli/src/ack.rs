@@ -61,7 +61,7 @@ pub async fn run(args: &AckArgs) -> Result<String, OneDriveError> {
         named: Vec::new(),
     };
     let call = client.raw.acknowledge_drive(request);
-    let answer = client.asked.answered(call).await?.into_inner();
+    let answer = client.agent.answered(call).await?.into_inner();
     let mut text = String::new();
     if answer.nothing {
         text.push_str("there is nothing to acknowledge; nothing was changed\n");
@@ -89,7 +89,7 @@ pub async fn withdraw(
         by: operator(by).ok_or(OneDriveError::Nobody)?,
     };
     let call = client.raw.unacknowledge_drive(request);
-    let answer = client.asked.answered(call).await?.into_inner();
+    let answer = client.agent.answered(call).await?.into_inner();
     let text = match answer.nothing {
         true => "the drive has no acknowledgement; nothing was changed\n",
         false => "the acknowledgement is withdrawn\n",
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_counts_and_whether_the_drive_takes_volumes_is_said() {
+    fn what_counts_and_whether_the_drive_takes_volumes_is_printed() {
         let answer = AcknowledgeDriveResponse {
             drive: "wwn-a".into(),
             acknowledged: vec![SmartFinding::default()],

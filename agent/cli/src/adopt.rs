@@ -30,7 +30,7 @@ pub async fn run(
         confirm: drive.id.clone(),
     };
     let call = client.raw.adopt_drive(request);
-    let answer = client.asked.answered_within(DEADLINE, call).await?;
+    let answer = client.agent.answered_within(DEADLINE, call).await?;
     let answer = answer.into_inner();
     Ok(format!(
         "{} is this node's now, with {}; `drivebay-agent volumes` lists them\n",

@@ -68,7 +68,7 @@ pub async fn run(socket: &Path, volume: &str) -> Result<String, CheckVolumeError
         Err(error) => return Err(error.into()),
     };
     let call = client.raw.check_volume(CheckVolumeRequest { volume_id });
-    let answer = client.asked.answered_within(DEADLINE, call);
+    let answer = client.agent.answered_within(DEADLINE, call);
     let answer = waiting(&format!("checking volume {}", printable(volume)), answer).await?;
     let answer = answer.into_inner();
     let how = if answer.method.is_empty() {

@@ -13,19 +13,19 @@ use drivebay_sys::sysfs;
 /// Prints warnings to stderr.
 pub fn warn(path: &Path, warnings: &[Problem]) {
     if !warnings.is_empty() {
-        listed(path, warnings).lines().for_each(say);
+        listed(path, warnings).lines().for_each(print_warning);
     }
 }
 
 /// Prints one warning to stderr.
-pub fn say(warning: &str) {
+pub fn print_warning(warning: &str) {
     eprint!("{}", Terminal::of_stderr().message("warning: ", warning));
 }
 
 /// Returns links below /dev/disk/by-id that refer to a drive of this host and do not select it: udev derives their names from data that
 /// sysfs does not have.
 pub fn unmatched_links(config: &Config) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut unmatched = Vec::new();
     for class in &config.classes {
         for link in class
             .select
@@ -37,14 +37,14 @@ pub fn unmatched_links(config: &Config) -> Vec<String> {
                 continue;
             };
             if !names(link, &facts) {
-                found.push(format!(
+                unmatched.push(format!(
                     "class {:?}: {link} leads to {}, and does not select it; write drive = [\"{}\"]",
                     class.name, facts.kernel_name, facts.id
                 ));
             }
         }
     }
-    found
+    unmatched
 }
 
 /// Returns the summary of a valid configuration.

@@ -95,7 +95,7 @@ struct PlannedDrive<'a> {
 
 /// Scans all drives, and returns the plan in the requested format.
 pub async fn run(config: &Config, format: Format, all: bool) -> Result<String, PlanError> {
-    let mut drives = look(config).await?;
+    let mut drives = scan_drives(config).await?;
     drives.sort_by(|a, b| by_device(&a.facts.kernel_name, &b.facts.kernel_name));
     let blank = drives.iter().filter(|drive| verdicts::is_blank(drive));
     let verdicts = Verdicts::poll(&config.health, blank).await;
@@ -104,7 +104,7 @@ pub async fn run(config: &Config, format: Format, all: bool) -> Result<String, P
 }
 
 /// Scans all drives, as the agent would with this configuration.
-pub(super) async fn look(config: &Config) -> Result<Vec<Scanned>, PlanError> {
+pub(super) async fn scan_drives(config: &Config) -> Result<Vec<Scanned>, PlanError> {
     if !user::is_root() {
         return Err(PlanError::NotRoot);
     }

@@ -24,7 +24,7 @@ const RESCAN_DEADLINE: Duration = Duration::from_secs(60);
 /// A connection to the agent.
 #[derive(Debug)]
 pub struct Client {
-    pub asked: CalledProgram,
+    pub agent: CalledProgram,
     /// The generated client, for calls without a method here.
     pub raw: AgentClient<Channel>,
     /// Client of the calls for manual operations.
@@ -34,11 +34,11 @@ pub struct Client {
 impl Client {
     /// Connects to the agent's socket.
     pub async fn connect(socket: &Path) -> Result<Self, AskError> {
-        let (asked, channel) = CalledProgram::dial(&AGENT, socket).await?;
+        let (agent, channel) = CalledProgram::dial(&AGENT, socket).await?;
         let manual_volumes = ManualVolumesClient::new(channel.clone());
         let raw = AgentClient::new(channel).max_decoding_message_size(MAX_ANSWER);
         Ok(Self {
-            asked,
+            agent,
             raw,
             manual_volumes,
         })
@@ -54,10 +54,10 @@ impl Client {
                 .into_inner();
             stream.message().await
         };
-        self.asked
+        self.agent
             .answered(first)
             .await?
-            .ok_or_else(|| self.asked.ended())
+            .ok_or_else(|| self.agent.ended())
     }
 
     /// Returns the live volume whose name, uuid or id is `called`; None if the agent is certain that there is none.
@@ -66,14 +66,14 @@ impl Client {
             volume: called.to_owned(),
         };
         let manual_volumes = &mut self.manual_volumes;
-        let asked = async move {
+        let call = async move {
             match manual_volumes.find_volume(request).await {
                 Ok(answer) => Ok(answer.into_inner().volume),
                 Err(status) if status.code() == Code::NotFound => Ok(None),
                 Err(status) => Err(status),
             }
         };
-        self.asked.answered(asked).await
+        self.agent.answered(call).await
     }
 
     /// Returns the latencies of a drive; None if the agent does not implement the call, or has no drive of this identity any more.
@@ -85,7 +85,7 @@ impl Client {
         let request = DriveLatencyRequest {
             drive: drive.to_owned(),
         };
-        let asked = async move {
+        let call = async move {
             match raw.drive_latency(request).await {
                 Ok(answer) => Ok(Some(answer.into_inner())),
                 Err(status) if matches!(status.code(), Code::Unimplemented | Code::NotFound) => {
@@ -94,20 +94,20 @@ impl Client {
                 Err(status) => Err(status),
             }
         };
-        self.asked.answered(asked).await
+        self.agent.answered(call).await
     }
 
     /// Returns the copies of snapshots and volumes to new volumes that are in progress. An agent that does not support copies refuses with
     /// UNIMPLEMENTED.
     pub async fn list_copies(&mut self) -> Result<Vec<VolumeCopy>, AskError> {
         let call = self.raw.list_copies(ListCopiesRequest {});
-        Ok(self.asked.answered(call).await?.into_inner().copies)
+        Ok(self.agent.answered(call).await?.into_inner().copies)
     }
 
     /// Returns why the volume of this name could not be created as a copy; None if the agent keeps no such failure.
     pub async fn copy_failure(&mut self, name: &str) -> Result<Option<String>, AskError> {
         let call = self.raw.list_copies(ListCopiesRequest {});
-        let failed = self.asked.answered(call).await?.into_inner().failed;
+        let failed = self.agent.answered(call).await?.into_inner().failed;
         let failed = failed.into_iter().find(|copy| copy.name == name);
         Ok(failed.map(|copy| copy.waits_for))
     }
@@ -124,7 +124,7 @@ impl Client {
     /// Scans all drives. Returns the inventory revision that shows the result.
     pub async fn rescan(&mut self) -> Result<u64, AskError> {
         let call = self.raw.rescan(RescanRequest {});
-        let answer = self.asked.answered_within(RESCAN_DEADLINE, call).await?;
+        let answer = self.agent.answered_within(RESCAN_DEADLINE, call).await?;
         Ok(answer.into_inner().revision)
     }
 }

@@ -131,7 +131,7 @@ async fn copy(
         Err(AskError::Refused { status, .. }) if status.code() == Code::Unimplemented => {
             return Err(CopyError::OldAgent);
         }
-        known => known?,
+        listed => listed?,
     };
     let request = request(source, args, inventory)?;
     let of = source.describe();
@@ -226,10 +226,10 @@ async fn create(
     request: &CreateVolumeRequest,
 ) -> Result<Option<Volume>, AskError> {
     let call = client.manual_volumes.create_volume(request.clone());
-    match client.asked.answered_within(CREATE_DEADLINE, call).await {
+    match client.agent.answered_within(CREATE_DEADLINE, call).await {
         Ok(answer) => {
             let volume = answer.into_inner().volume;
-            let volume = volume.ok_or_else(|| client.asked.senseless("no volume"))?;
+            let volume = volume.ok_or_else(|| client.agent.senseless("no volume"))?;
             Ok(Some(volume))
         }
         Err(AskError::Refused { status, .. }) if status.code() == Code::Aborted => Ok(None),
@@ -251,7 +251,7 @@ async fn follow(
     loop {
         let answer = async {
             ticks.tick().await;
-            ask(client, request, &mut before, &mut shown).await
+            query(client, request, &mut before, &mut shown).await
         };
         let volume = tokio::select! {
             biased;
@@ -265,7 +265,7 @@ async fn follow(
 }
 
 /// Queries the progress once; returns the volume if it is complete.
-async fn ask(
+async fn query(
     client: &mut Client,
     request: &CreateVolumeRequest,
     before: &mut Before,

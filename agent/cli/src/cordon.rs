@@ -29,6 +29,6 @@ pub(super) async fn run(
         uncordon,
     };
     let call = client.raw.cordon_drive(request);
-    let answer = client.asked.answered(call).await?.into_inner();
+    let answer = client.agent.answered(call).await?.into_inner();
     Ok(cordon::outcome(&answer))
 }

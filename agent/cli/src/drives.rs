@@ -38,7 +38,7 @@ pub(super) struct DriveList<'a> {
 pub fn render(
     inventory: &InventoryUpdate,
     args: &DrivesArgs,
-    look: OutputTarget,
+    target: OutputTarget,
 ) -> Result<String, CommandError> {
     let mut drives = name::drives(inventory, &args.names)?;
     let all = drives.len();
@@ -81,7 +81,7 @@ pub fn render(
             .collect());
     }
     let mut text = match (shown.is_empty(), all) {
-        (false, _) => table(&shown, args, look),
+        (false, _) => table(&shown, args, target),
         (true, 0) => "no drives\n".into(),
         (true, _) if hidden.is_empty() => {
             format!("none of {}\n", drivebay_common::units::count(all, "drive"))
@@ -95,19 +95,19 @@ pub fn render(
             text
         });
     }
-    if !args.list.output.is_wide() && !named && look.terminal.height.is_none() {
+    if !args.list.output.is_wide() && !named && target.terminal.height.is_none() {
         let mut legend = Legend::default();
         shown
             .iter()
             .for_each(|drive| legend.add(legend_of(drive, None)));
-        text.push_str(&legend.text("`drivebay-agent drive show`", look.terminal));
+        text.push_str(&legend.text("`drivebay-agent drive show`", target.terminal));
         if !shown.is_empty() {
             text.push('\n');
         }
     }
     let mut tally = Tally::default();
     shown.iter().for_each(|drive| tally.add(drive));
-    text.push_str(&tally.text(look.terminal));
+    text.push_str(&tally.text(target.terminal));
     text.push_str(&hidden_note(hidden.len()));
     if !inventory.ready {
         text.push_str("(the agent is still scanning its drives)\n");
@@ -122,14 +122,14 @@ fn wrong(inventory: &InventoryUpdate) -> BTreeSet<String> {
     wrong_drives(&inventory.drives, &abnormal)
 }
 
-fn table(drives: &[&Drive], args: &DrivesArgs, look: OutputTarget) -> String {
+fn table(drives: &[&Drive], args: &DrivesArgs, target: OutputTarget) -> String {
     let wide = args.list.output.is_wide();
-    let mut table = Table::new(&columns(wide)).on(look.terminal, yielding(wide));
+    let mut table = Table::new(&columns(wide)).on(target.terminal, yielding(wide));
     if args.list.no_headers {
         table = table.without_header();
     }
     for drive in drives {
-        let row = row(drive, wide, !args.names.is_empty(), look.now);
+        let row = row(drive, wide, !args.names.is_empty(), target.now);
         table.row(row.cells, row.below);
     }
     table.render()

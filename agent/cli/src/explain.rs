@@ -165,7 +165,7 @@ pub fn run(args: &ExplainArgs) -> Result<Explanations, ExplainError> {
     let path = &args.source;
     let is_input = path == Path::new("-");
     if !is_input && input::is_device(path) {
-        let outcome = asked(path, args.device_type.clone(), None)?;
+        let outcome = poll_device(path, args.device_type.clone(), None)?;
         return Ok(Explanations(vec![Explained::of(outcome)]));
     }
     if args.device_type.is_some() {
@@ -189,7 +189,7 @@ pub fn run(args: &ExplainArgs) -> Result<Explanations, ExplainError> {
 }
 
 /// Polls a device. `smartctl`: path of the program; None: the one in PATH.
-fn asked(
+fn poll_device(
     path: &Path,
     device_type: Option<DeviceType>,
     smartctl: Option<PathBuf>,

@@ -25,7 +25,7 @@ pub struct HealthOutput {
 /// Returns the problems of this host, as text and as data.
 pub fn health(
     inventory: &InventoryUpdate,
-    look: HealthOutput,
+    output: HealthOutput,
 ) -> serde_json::Result<(String, Health)> {
     let abnormal: Vec<&Volume> = inventory
         .volumes
@@ -54,11 +54,11 @@ pub fn health(
         });
     }
     let health = health.done();
-    let text = match look.format.document() {
+    let text = match output.format.document() {
         Some(document) => document.write(&health)?,
         None => {
-            let wide = look.format == Format::Wide;
-            health.text(&inventory.node_id, false, wide, look.now, look.terminal)
+            let wide = output.format == Format::Wide;
+            health.text(&inventory.node_id, false, wide, output.now, output.terminal)
         }
     };
     Ok((text, health))
@@ -79,7 +79,7 @@ pub fn show_drive(
     inventory: &InventoryUpdate,
     drive: &Drive,
     latency: Option<&DriveLatencyResponse>,
-    look: HealthOutput,
+    output: HealthOutput,
 ) -> serde_json::Result<String> {
     let volumes: Vec<&Volume> = inventory
         .volumes
@@ -92,10 +92,10 @@ pub fn show_drive(
     };
     let text = |wide| {
         let here = show::with_place_on(&inventory.volumes, &drive.id);
-        let sheet = show::drive(None, drive, &here, wide, look.now, look.terminal);
-        sheet + &latency.map_or_else(String::new, |latency| latency::text(latency, look.now))
+        let sheet = show::drive(None, drive, &here, wide, output.now, output.terminal);
+        sheet + &latency.map_or_else(String::new, |latency| latency::text(latency, output.now))
     };
-    shown(look.format, json, text)
+    shown(output.format, json, text)
 }
 
 /// Renders all details of a volume. `copies`: running copies, if the volume is being copied.
@@ -103,7 +103,7 @@ pub fn show_volume(
     inventory: &InventoryUpdate,
     volume: &Volume,
     copies: &[VolumeCopy],
-    look: HealthOutput,
+    output: HealthOutput,
 ) -> serde_json::Result<String> {
     let drive = inventory
         .drives
@@ -111,8 +111,8 @@ pub fn show_volume(
         .find(|drive| drive.id == volume.drive);
     let json = || VolumeSheet::new(&inventory.node_id, volume, drive);
     let copy = copies::of_volume(copies, volume);
-    let text = |wide| show::volume(None, volume, drive, copy, wide, look.now, look.terminal);
-    shown(look.format, json, text)
+    let text = |wide| show::volume(None, volume, drive, copy, wide, output.now, output.terminal);
+    shown(output.format, json, text)
 }
 
 fn shown<J: Serialize>(

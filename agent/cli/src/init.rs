@@ -87,8 +87,8 @@ pub async fn run(path: &Path, print: bool, allow_loop: bool) -> Result<String, I
     if !nix::unistd::geteuid().is_root() {
         return Err(InitError::NotRoot);
     }
-    let found = find(allow_loop).await?;
-    let text = text(path, &found);
+    let host = find(allow_loop).await?;
+    let text = text(path, &host);
     if print {
         return Ok(text);
     }
@@ -99,7 +99,7 @@ pub async fn run(path: &Path, print: bool, allow_loop: bool) -> Result<String, I
     });
     Ok(format!(
         "wrote {file}{kept}: {}; none is, until a class selects it\n\nNext: choose drives in {file}, then\n  drivebay-agent claim-plan --config {file}\n",
-        counted(&found)
+        counted(&host)
     ))
 }
 
@@ -167,14 +167,14 @@ async fn find(allow_loop: bool) -> Result<HostScan, InitError> {
     let config = checked
         .map_err(|problems| InitError::Own(format!("{problems:?}")))?
         .config;
-    let drives = claim_plan::look(&config).await?;
+    let drives = claim_plan::scan_drives(&config).await?;
     let presence = offload("lvm", LVM_ANSWER, || {
         let dir = statefile::make_private_dir("drivebay-init-")?;
         let presence = lvm::prepare(&dir).and_then(|()| lvm::presence());
         statefile::remove_private_dir(&dir)?;
         io::Result::Ok(presence)
     });
-    let presence = presence.await.and_then(|found| found);
+    let presence = presence.await.and_then(|result| result);
     Ok(HostScan {
         config,
         drives,
@@ -185,8 +185,8 @@ async fn find(allow_loop: bool) -> Result<HostScan, InitError> {
     })
 }
 
-fn counted(found: &HostScan) -> String {
-    let drives = || found.drives.iter().filter(|drive| !is_noise(drive));
+fn counted(host: &HostScan) -> String {
+    let drives = || host.drives.iter().filter(|drive| !is_noise(drive));
     let claimable = drives().filter(|drive| is_claimable(drive)).count();
     let all = drives().count();
     format!("{} found, {claimable} can be claimed", count(all, "drive"))
@@ -197,8 +197,8 @@ fn is_claimable(drive: &Scanned) -> bool {
 }
 
 /// Returns the configuration. A commented-out setting begins with "#", a comment with "# ". Pure.
-fn text(path: &Path, found: &HostScan) -> String {
-    let (file, node) = (path.display(), &found.config.node_id);
+fn text(path: &Path, host: &HostScan) -> String {
+    let (file, node) = (path.display(), &host.config.node_id);
     let mut text = format!(
         "\
 # The configuration of Drivebay's agent on {node}: a first one, written by `drivebay-agent init`.
@@ -218,17 +218,17 @@ fn text(path: &Path, found: &HostScan) -> String {
 #cluster = \"{}\"
 
 ",
-        found.config.cluster
+        host.config.cluster
     );
-    if found.config.allow_loop {
+    if host.config.allow_loop {
         text.push_str("[discovery]\n# For demos and tests.\nallow-loop = true\n\n");
     }
     let mut line = |words: &str| {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{words}");
     };
-    line(&format!("# {}.", counted(found)));
-    match &found.lvm {
+    line(&format!("# {}.", counted(host)));
+    match &host.lvm {
         Ok(version) => line(&format!(
             "# Layout: LVM {version} works on this host. \"partition\" would do without, but its volumes grow only into what is free behind them."
         )),
@@ -239,12 +239,12 @@ fn text(path: &Path, found: &HostScan) -> String {
             );
         }
     }
-    let layout = match found.lvm {
+    let layout = match host.lvm {
         Ok(_) => Layout::Lvm,
         Err(_) => Layout::Partition,
     };
     for media in [Media::Nvme, Media::Ssd, Media::Hdd] {
-        let drives: Vec<&Scanned> = found
+        let drives: Vec<&Scanned> = host
             .drives
             .iter()
             .filter(|drive| drive.facts.media == media && is_claimable(drive))
@@ -253,13 +253,13 @@ fn text(path: &Path, found: &HostScan) -> String {
             class(&mut line, media, layout, &drives);
         }
     }
-    if !found.drives.iter().any(is_claimable) {
+    if !host.drives.iter().any(is_claimable) {
         class(&mut line, Media::Nvme, layout, &[]);
     }
     line(
         "\n# The drives that were found, and why one cannot be claimed. Partitions and virtual devices are left out.",
     );
-    for drive in found.drives.iter().filter(|drive| !is_noise(drive)) {
+    for drive in host.drives.iter().filter(|drive| !is_noise(drive)) {
         line("#");
         for remark in remarks(drive) {
             line(&format!("# {}", printable(&remark)));
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_drive_says_of_itself_stays_in_a_comment_and_lvm_is_chosen_where_it_works() {
+    fn what_a_drive_reports_of_itself_stays_in_a_comment_and_lvm_is_chosen_where_it_works() {
         let facts = DriveFacts {
             model: "M\n[[class]]\nname = 'x'\u{7}".into(),
             ..samples::facts("sda")
@@ -416,7 +416,7 @@ mod tests {
             judgement,
         };
         let config = config::parse(EVERY_DRIVE, &HostFacts::here()).unwrap();
-        let found = HostScan {
+        let host = HostScan {
             config: config.config,
             drives: vec![
                 drive(Judgement::Available {
@@ -426,7 +426,7 @@ mod tests {
             ],
             lvm: Ok("2.03.16".into()),
         };
-        let text = text(Path::new("/etc/drivebay/drivebay.toml"), &found);
+        let text = text(Path::new("/etc/drivebay/drivebay.toml"), &host);
         assert!(text.contains("#layout = \"lvm\"\n"), "{text}");
         assert!(
             text.contains("#\"wwn-sda\", # sda, 1 TiB, M\\u{a}"),

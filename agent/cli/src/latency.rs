@@ -7,45 +7,45 @@ use drivebay_proto::agent::{DirectionLatency, DriveLatencyResponse};
 use drivebay_proto::words::Peers;
 use drivebay_smart::slow::rounded;
 
-fn known(history: f64) -> Option<f64> {
+fn measured(history: f64) -> Option<f64> {
     (history >= 0.0).then_some(history)
 }
 
 /// Renders the latencies as text; empty before the first minute has passed. `now`: Unix time in seconds.
-pub(super) fn text(told: &DriveLatencyResponse, now: u64) -> String {
-    if told.at == 0 {
+pub(super) fn text(response: &DriveLatencyResponse, now: u64) -> String {
+    if response.at == 0 {
         return String::new();
     }
-    let compared = match told.known_peers() {
+    let compared = match response.known_peers() {
         Some(Peers::Model) => format!(
             "compared with {} of its model",
-            count(told.peers, "other drive")
+            count(response.peers, "other drive")
         ),
         Some(Peers::Media) => format!(
             "compared with {} of its medium",
-            count(told.peers, "other drive")
+            count(response.peers, "other drive")
         ),
         Some(Peers::TooFew) | None => {
             "fewer than three others of its kind: not compared".to_owned()
         }
     };
     let mut text = format!("\nLatency, minute by minute ({compared}):\n");
-    for (name, of) in [("reads", &told.read), ("writes", &told.write)] {
+    for (name, of) in [("reads", &response.read), ("writes", &response.write)] {
         let of = of.clone().unwrap_or_default();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "  {name:<11}{}", numbers(&of));
-        if of.history_ms.iter().any(|it| known(*it).is_some()) {
+        if of.history_ms.iter().any(|it| measured(*it).is_some()) {
             let _ = writeln!(text, "  {:<11}{}", "", chart(&of.history_ms));
         }
         if let Some(slow) = &of.slow {
-            let known = if slow.acknowledged {
+            let acknowledged = if slow.acknowledged {
                 ", acknowledged"
             } else {
                 ""
             };
             let _ = writeln!(
                 text,
-                "  {:<11}slow for {}{known}: {} ms instead of {} ms",
+                "  {:<11}slow for {}{acknowledged}: {} ms instead of {} ms",
                 "",
                 human_seconds(now.saturating_sub(slow.since)),
                 rounded(slow.observed_ms),
@@ -64,32 +64,32 @@ fn numbers(of: &DirectionLatency) -> String {
         });
         return format!("too few to tell, {rate}/s{usual}");
     };
-    let mut told = vec![format!("{} ms at {rate}/s", rounded(latency))];
+    let mut parts = vec![format!("{} ms at {rate}/s", rounded(latency))];
     if let Some(expected) = of.expected_ms {
-        told.push(format!("expected {} ms", rounded(expected)));
+        parts.push(format!("expected {} ms", rounded(expected)));
     }
     if let Some(usual) = of.usual_ms {
-        told.push(format!("usually {} ms", rounded(usual)));
+        parts.push(format!("usually {} ms", rounded(usual)));
     }
-    told.join(", ")
+    parts.join(", ")
 }
 
 /// Returns one character for each minute, the latest last: the lowest latency at the bottom, the highest at the top, on a logarithmic
 /// scale; a dot for a minute with too few requests.
 fn chart(history: &[f64]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let known: Vec<f64> = history
+    let levels: Vec<f64> = history
         .iter()
-        .filter_map(|it| known(*it))
+        .filter_map(|it| measured(*it))
         .map(|it| it.max(1e-6).log2())
         .collect();
-    let low = known.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = known.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let low = levels.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = levels.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     // A smaller variation is shown as level.
     let range = (high - low).max(2.0);
     history
         .iter()
-        .map(|it| match self::known(*it) {
+        .map(|it| match measured(*it) {
             None => '·',
             Some(latency) => {
                 let part = (latency.max(1e-6).log2() - low) / range;
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    fn told() -> DriveLatencyResponse {
+    fn sample() -> DriveLatencyResponse {
         DriveLatencyResponse {
             at: 1_000_000,
             compared_with: "model".into(),
@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn latencies_are_shown_with_a_chart_in_eighty_columns() {
-        let mut told = told();
-        let shown = text(&told, 1_000_000);
+        let mut response = sample();
+        let shown = text(&response, 1_000_000);
         assert_eq!(
             shown,
             "
@@ -146,21 +146,21 @@ Latency, minute by minute (compared with 3 other drives of its model):
   writes     too few to tell, 0 B/s
 "
         );
-        told.compared_with = "nothing".into();
-        assert!(text(&told, 0).contains("not compared"));
-        told.read.as_mut().unwrap().history_ms = vec![0.1; 60];
+        response.compared_with = "nothing".into();
+        assert!(text(&response, 0).contains("not compared"));
+        response.read.as_mut().unwrap().history_ms = vec![0.1; 60];
         assert!(
-            text(&told, 0)
+            text(&response, 0)
                 .lines()
                 .all(|line| line.chars().count() <= 80)
         );
-        told.at = 0;
-        assert_eq!(text(&told, 0), "");
+        response.at = 0;
+        assert_eq!(text(&response, 0), "");
     }
 
     #[test]
-    fn json_says_null_for_what_is_not_known() {
-        let json = serde_json::to_value(told()).unwrap();
+    fn json_has_null_for_what_is_not_known() {
+        let json = serde_json::to_value(sample()).unwrap();
         assert_eq!(json["read"]["history_ms"][0], serde_json::Value::Null);
         assert_eq!(json["read"]["history_ms"][1], 0.08);
         assert_eq!(json["read"]["slow"]["acknowledged"], true);

@@ -203,20 +203,20 @@ static FOR_PROGRAMS: OnceLock<bool> = OnceLock::new();
 
 fn given(command: &Command) -> Given {
     let socket = command.socket().filter(|socket| {
-        let known = std::env::var_os("DRIVEBAY_SOCKET").unwrap_or(DEFAULT_AGENT_SOCKET.into());
-        socket.as_os_str() != known
+        let default = std::env::var_os("DRIVEBAY_SOCKET").unwrap_or(DEFAULT_AGENT_SOCKET.into());
+        socket.as_os_str() != default
     });
     let config = command
         .config()
         .filter(|config| *config != Path::new(DEFAULT_PATH));
-    let told = |name, path: Option<&Path>| match path {
+    let path_option = |name, path: Option<&Path>| match path {
         Some(path) => option(name, &path.display().to_string()),
         None => String::new(),
     };
     Given {
         program: "drivebay-agent",
-        socket: told("socket", socket),
-        config: told("config", config),
+        socket: path_option("socket", socket),
+        config: path_option("config", config),
         socket_commands: &[
             "drives",
             "drive",
@@ -267,7 +267,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             watch::show(
                 &args.socket.socket,
                 args.watch.watch,
-                async |client, look| drives::render(&client.inventory().await?, &args, look),
+                async |client, target| drives::render(&client.inventory().await?, &args, target),
             )
             .await
         }
@@ -275,13 +275,13 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             watch::show(
                 &args.socket.socket,
                 args.watch.watch,
-                async |client, look| volumes::list(client, &args, look).await,
+                async |client, target| volumes::list(client, &args, target).await,
             )
             .await
         }
         Command::Health { show } => {
-            let (inventory, look) = asked(&show).await?;
-            let (text, health) = health::health(&inventory, look)?;
+            let (inventory, output) = query(&show).await?;
+            let (text, health) = health::health(&inventory, output)?;
             print(&text)?;
             match () {
                 () if health.well => Ok(()),
@@ -290,7 +290,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             }
         }
         Command::Drive(DriveCommand::Show(args)) => {
-            let (inventory, look) = asked(&args.show).await?;
+            let (inventory, output) = query(&args.show).await?;
             let drive = name::drive(&inventory, &args.id, Part::Beginning)?;
             let mut client = Client::connect(&args.show.socket.socket).await?;
             let latency = client.drive_latency(&drive.id).await?;
@@ -298,7 +298,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
                 &inventory,
                 drive,
                 latency.as_ref(),
-                look,
+                output,
             )?)
         }
         Command::Drive(DriveCommand::Ack(args)) => print(&ack::run(&args).await?),
@@ -321,23 +321,23 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         Command::Volume(VolumeCommand::Move(args)) => answer(&moves::move_volume(&args).await?),
         Command::Volume(VolumeCommand::Prefer(args)) => print(&prefer::run(&args).await?),
         Command::Moves(args) => {
-            watch::show(&args.at.socket, args.watch.watch, async |client, look| {
-                moves::list(client, &args, look).await
+            watch::show(&args.at.socket, args.watch.watch, async |client, target| {
+                moves::list(client, &args, target).await
             })
             .await
         }
         Command::Volume(VolumeCommand::Show(args)) => {
-            let (inventory, look) = asked(&args.show).await?;
+            let (inventory, output) = query(&args.show).await?;
             let volume = name::volume(&inventory, &args.id, Part::Beginning)?;
             let mut client = Client::connect(&args.show.socket.socket).await?;
             let copies = client.copies_to(std::slice::from_ref(volume)).await?;
-            print(&health::show_volume(&inventory, volume, &copies, look)?)
+            print(&health::show_volume(&inventory, volume, &copies, output)?)
         }
         Command::Snapshots(args) | Command::Snapshot(SnapshotCommand::List(args)) => {
             watch::show(
                 &args.socket.socket,
                 args.watch.watch,
-                async |client, look| snapshots::render(&client.inventory().await?, &args, look),
+                async |client, target| snapshots::render(&client.inventory().await?, &args, target),
             )
             .await
         }
@@ -426,7 +426,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         }
         Command::LogLevel { level, socket } => {
             let filter = log_filter(level.as_deref());
-            let now = log::ask(&AGENT, &socket.socket, filter).await?;
+            let now = log::query_level(&AGENT, &socket.socket, filter).await?;
             print(&format!("{now}\n"))
         }
         Command::Smart(SmartCommand::Explain(args)) => {
@@ -449,7 +449,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             let checked = config::load(&config.config, &HostFacts::with_kernel())?;
             check_config::warn(&config.config, &checked.warnings);
             for warning in check_config::unmatched_links(&checked.config) {
-                check_config::say(&warning);
+                check_config::print_warning(&warning);
             }
             print(&check_config::summary(&checked.config))
         }
@@ -457,14 +457,14 @@ async fn execute(command: Command) -> Result<(), CommandError> {
 }
 
 /// Returns the inventory, and the output settings.
-async fn asked(show: &Show) -> Result<(InventoryUpdate, HealthOutput), CommandError> {
+async fn query(show: &Show) -> Result<(InventoryUpdate, HealthOutput), CommandError> {
     let mut client = Client::connect(&show.socket.socket).await?;
-    let look = HealthOutput {
+    let output = HealthOutput {
         format: show.output,
         now: unix_seconds(),
         terminal: Terminal::of_stdout(),
     };
-    Ok((client.inventory().await?, look))
+    Ok((client.inventory().await?, output))
 }
 
 /// Prints a result that has an exit code of its own.

@@ -18,6 +18,6 @@ pub(super) async fn run(socket: &Path, name: &str, light: Light) -> Result<Strin
         on: light.is_on(),
     };
     let call = client.raw.locate_drive(request);
-    let answer = client.asked.answered_within(DEADLINE, call).await?;
+    let answer = client.agent.answered_within(DEADLINE, call).await?;
     Ok(light.outcome(&drive, &answer.into_inner()))
 }

@@ -65,8 +65,8 @@ pub enum ManualError {
     NoClasses,
     #[error("name a class of drives with --class: this node has {0}")]
     ClassNotNamed(String),
-    #[error("there is no class {class:?} on this node; it has {known}")]
-    UnknownClass { class: String, known: String },
+    #[error("there is no class {class:?} on this node; it has {classes}")]
+    UnknownClass { class: String, classes: String },
     #[error(
         "volume {name} is in use{}; unmount it first: `drivebay-agent volume unmount {name}`, or, where an orchestrator uses it, delete what uses it",
         place(at)
@@ -128,10 +128,10 @@ pub async fn create(args: &CreateArgs) -> Result<String, ManualError> {
     let is_there = client.find_volume(&args.name).await?.is_some();
     let what = creating(&inventory, &request);
     let call = client.manual_volumes.create_volume(request);
-    let answer = client.asked.answered_within(CREATE_DEADLINE, call);
+    let answer = client.agent.answered_within(CREATE_DEADLINE, call);
     let answer = waiting(&what, answer).await?;
     let volume = answer.into_inner().volume;
-    let volume = volume.ok_or_else(|| client.asked.senseless("no volume"))?;
+    let volume = volume.ok_or_else(|| client.agent.senseless("no volume"))?;
     let how = match is_there {
         true => "exists already",
         false => "is created",
@@ -215,19 +215,19 @@ pub(super) fn request(
             Content::mount(fs_type).filesystem(class),
         ),
     };
-    let said = [
+    let options = [
         (names::PARAM_CLASS, Some(class.name.as_str())),
         (names::PARAM_FS_TYPE, fs_type),
         (names::PARAM_MKFS_OPTIONS, args.mkfs_options.as_deref()),
         (names::PARAM_MOUNT_OPTIONS, args.mount_options.as_deref()),
     ];
-    let said = said
+    let options = options
         .into_iter()
         .filter_map(|(key, value)| Some((key, value?)));
-    let said: HashMap<String, String> = said
+    let options: HashMap<String, String> = options
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect();
-    let parameters = validate::parameters(&said)?;
+    let parameters = validate::parameters(&options)?;
     let volume = NewVolume {
         name: args.name.clone(),
         class: Some(class.name.clone()),
@@ -250,7 +250,7 @@ fn class<'a>(
     inventory: &'a InventoryUpdate,
     named: Option<&str>,
 ) -> Result<&'a Class, ManualError> {
-    let known = || {
+    let class_names = || {
         let names: Vec<&str> = inventory
             .classes
             .iter()
@@ -261,12 +261,12 @@ fn class<'a>(
     match (named, inventory.classes.as_slice()) {
         (_, []) => Err(ManualError::NoClasses),
         (None, [class]) => Ok(class),
-        (None, _) => Err(ManualError::ClassNotNamed(known())),
+        (None, _) => Err(ManualError::ClassNotNamed(class_names())),
         (Some(named), classes) => {
-            let found = classes.iter().find(|class| class.name == named);
-            found.ok_or_else(|| ManualError::UnknownClass {
+            let entry = classes.iter().find(|class| class.name == named);
+            entry.ok_or_else(|| ManualError::UnknownClass {
                 class: named.to_owned(),
-                known: known(),
+                classes: class_names(),
             })
         }
     }
@@ -287,10 +287,10 @@ pub async fn expand(name: &str, bytes: u64, show: &Show) -> Result<String, Manua
         required_bytes: bytes,
         limit_bytes: 0,
     });
-    let answer = client.asked.answered_within(EXPAND_DEADLINE, call);
+    let answer = client.agent.answered_within(EXPAND_DEADLINE, call);
     let answer = waiting(&what, answer).await?.into_inner();
     let volume = answer.volume;
-    let volume = volume.ok_or_else(|| client.asked.senseless("no volume"))?;
+    let volume = volume.ok_or_else(|| client.agent.senseless("no volume"))?;
     let filesystem = match (volume.known_mode(), answer.filesystem_grown) {
         (Some(Mode::Block), _) => "",
         (_, true) => "; its filesystem fills it",
@@ -330,14 +330,14 @@ pub async fn delete(
 ) -> Result<String, ManualError> {
     let mut client = Client::connect(socket).await?;
     let inventory = client.inventory().await?;
-    let found = match live(&mut client, &inventory, name).await {
+    let target = match live(&mut client, &inventory, name).await {
         // A confirmed name is typed in full: the command is repeated, and the volume is deleted already.
         Err(ManualError::Pick(PickError::OnlyBeginning { .. })) if confirm == Some(name) => {
             client.find_volume(name).await?
         }
-        found => found?,
+        result => result?,
     };
-    let Some(volume) = found else {
+    let Some(volume) = target else {
         return Ok(format!("there is no volume {name:?}; nothing to delete\n"));
     };
     may_delete(&volume, confirm)?;
@@ -345,7 +345,7 @@ pub async fn delete(
         id: volume.id.clone(),
         quarantine: false,
     });
-    client.asked.answered_within(DELETE_DEADLINE, call).await?;
+    client.agent.answered_within(DELETE_DEADLINE, call).await?;
     let what = match volume.known_state() {
         _ if wait => {
             erased(&mut client, &volume).await?;
@@ -420,11 +420,11 @@ pub async fn pv(args: &PvArgs) -> Result<Manifest, ManualError> {
     let inventory = client.inventory().await?;
     let volume = name::volume(&inventory, &args.name, Part::Beginning)?.clone();
     let call = client.manual_volumes.get_driver(GetDriverRequest {});
-    let driver = client.asked.answered(call).await?.into_inner();
+    let driver = client.agent.answered(call).await?.into_inner();
     let id: VolumeId = volume
         .id
         .parse()
-        .map_err(|_| client.asked.senseless("a volume id that is none"))?;
+        .map_err(|_| client.agent.senseless("a volume id that is none"))?;
     let manual = volume.manual && volume.published;
     let unmount = format!(
         "First unmount it by hand: drivebay-agent volume unmount {}",
@@ -497,8 +497,8 @@ mod tests {
         assert_eq!(plain.required_bytes, 96 << 20, "whole MiB");
         assert_eq!(plain.parameters["fsType"], "ext4");
         // Explicit or by default: the same volume, so that a repeated request finds it.
-        let said = made(&["db", "--size", "100MB", "--class", "fast", "--fs", "ext4"]);
-        assert_eq!(said, plain);
+        let explicit = made(&["db", "--size", "100MB", "--class", "fast", "--fs", "ext4"]);
+        assert_eq!(explicit, plain);
         let xfs = made(&[
             "db",
             "--size",
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_for_is_refused_before_anything_is_asked() {
+    fn an_invalid_request_is_refused_before_anything_is_sent() {
         let one = inventory(&["fast"]);
         for line in [
             &["", "--size", "1GiB"][..],
@@ -540,23 +540,23 @@ mod tests {
             assert_eq!(error.code(), USAGE, "{line:?}: {error}");
         }
         let (none, two) = (inventory(&[]), inventory(&["fast", "bulk"]));
-        let asked = args(&["db", "--size", "1GiB"]);
+        let typed = args(&["db", "--size", "1GiB"]);
         assert!(matches!(
-            request(&asked, &none),
+            request(&typed, &none),
             Err(ManualError::NoClasses)
         ));
-        let said = request(&asked, &two).unwrap_err().to_string();
-        assert!(said.contains("fast, bulk"), "{said}");
-        let asked = args(&["db", "--size", "1GiB", "--class", "slow"]);
-        let said = request(&asked, &two).unwrap_err().to_string();
+        let message = request(&typed, &two).unwrap_err().to_string();
+        assert!(message.contains("fast, bulk"), "{message}");
+        let typed = args(&["db", "--size", "1GiB", "--class", "slow"]);
+        let message = request(&typed, &two).unwrap_err().to_string();
         assert!(
-            said.contains("slow") && said.contains("fast, bulk"),
-            "{said}"
+            message.contains("slow") && message.contains("fast, bulk"),
+            "{message}"
         );
     }
 
     #[test]
-    fn a_volume_in_use_is_refused_before_its_name_is_asked_for() {
+    fn a_volume_in_use_is_refused_before_its_name_is_required() {
         let mut volume = Volume {
             name: "db".into(),
             id: "x".into(),
@@ -575,11 +575,14 @@ mod tests {
         for confirm in [None, Some("d"), Some("")] {
             assert_eq!(may_delete(&volume, confirm).unwrap_err().code(), USAGE);
         }
-        let said = may_delete(&volume, None).unwrap_err().to_string();
-        assert!(said.contains("volume delete db --confirm db"), "{said}");
-        assert!(!said.contains("CSI"), "{said}");
+        let message = may_delete(&volume, None).unwrap_err().to_string();
+        assert!(
+            message.contains("volume delete db --confirm db"),
+            "{message}"
+        );
+        assert!(!message.contains("CSI"), "{message}");
         volume.manual = false;
-        let said = may_delete(&volume, None).unwrap_err().to_string();
-        assert!(said.contains("delete its claim instead"), "{said}");
+        let message = may_delete(&volume, None).unwrap_err().to_string();
+        assert!(message.contains("delete its claim instead"), "{message}");
     }
 }

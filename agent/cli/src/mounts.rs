@@ -86,7 +86,7 @@ pub async fn mount(args: &MountArgs) -> Result<String, MountError> {
 async fn mount_one(client: &mut Client, request: MountVolumeRequest) -> Result<String, MountError> {
     let what = format!("mounting volume {}", printable(&request.volume));
     let call = client.manual_volumes.mount_volume(request);
-    let answer = client.asked.answered_within(MOUNT_DEADLINE, call);
+    let answer = client.agent.answered_within(MOUNT_DEADLINE, call);
     let answer = waiting(&what, answer).await?;
     let mount = answer.into_inner().mount.unwrap_or_default();
     let kept = match mount.persist {
@@ -146,7 +146,7 @@ pub async fn unmount(socket: &Path, what: &str) -> Result<String, MountError> {
     };
     let request = UnmountVolumeRequest { what: named };
     let call = client.manual_volumes.unmount_volume(request);
-    let answer = client.asked.answered_within(UNMOUNT_DEADLINE, call).await?;
+    let answer = client.agent.answered_within(UNMOUNT_DEADLINE, call).await?;
     let text = match answer.into_inner().mount {
         Some(mount) => format!("volume {} is unmounted from {}", mount.name, mount.path),
         None => format!("{what} is not mounted by hand; nothing to unmount"),

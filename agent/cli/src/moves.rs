@@ -49,7 +49,7 @@ impl MovesClient for Client {
         request: MoveVolumesRequest,
     ) -> Result<MoveVolumesResponse, AskError> {
         let call = self.raw.move_volumes(request);
-        let answer = self.asked.answered_within(DEADLINE, call).await?;
+        let answer = self.agent.answered_within(DEADLINE, call).await?;
         Ok(answer.into_inner())
     }
 
@@ -58,18 +58,18 @@ impl MovesClient for Client {
         request: CancelMovesRequest,
     ) -> Result<CancelMovesResponse, AskError> {
         let call = self.raw.cancel_moves(request);
-        let answer = self.asked.answered_within(DEADLINE, call).await?;
+        let answer = self.agent.answered_within(DEADLINE, call).await?;
         Ok(answer.into_inner())
     }
 
     async fn list_moves(&mut self) -> Result<ListMovesResponse, AskError> {
         let call = self.raw.list_moves(ListMovesRequest {});
-        Ok(self.asked.answered(call).await?.into_inner())
+        Ok(self.agent.answered(call).await?.into_inner())
     }
 }
 
 pub(super) async fn evacuate(args: &EvacuateArgs<SocketArg>) -> Result<Answer, MoveError> {
-    let (mut client, inventory) = asked(&args.at).await?;
+    let (mut client, inventory) = connect(&args.at).await?;
     let drive = drive(&inventory, &args.drive)?;
     let volumes = args.volumes.iter();
     let volumes = volumes.map(|name| name::volume(&inventory, name, Part::Whole));
@@ -87,7 +87,7 @@ pub(super) async fn evacuate(args: &EvacuateArgs<SocketArg>) -> Result<Answer, M
 }
 
 pub(super) async fn replace(args: &ReplaceArgs<SocketArg>) -> Result<Answer, MoveError> {
-    let (mut client, inventory) = asked(&args.at).await?;
+    let (mut client, inventory) = connect(&args.at).await?;
     let new = drive(&inventory, &args.new)?;
     let order = Order {
         drive: drive(&inventory, &args.old)?,
@@ -98,7 +98,7 @@ pub(super) async fn replace(args: &ReplaceArgs<SocketArg>) -> Result<Answer, Mov
 }
 
 pub(super) async fn move_volume(args: &MoveVolumeArgs<SocketArg>) -> Result<Answer, MoveError> {
-    let (mut client, inventory) = asked(&args.at).await?;
+    let (mut client, inventory) = connect(&args.at).await?;
     let to = args.to.iter().map(|name| drive(&inventory, name));
     let order = Order {
         volume: name::volume(&inventory, &args.volume, Part::Whole)?
@@ -116,7 +116,7 @@ pub(super) async fn move_volume(args: &MoveVolumeArgs<SocketArg>) -> Result<Answ
 pub(super) async fn list(
     client: &mut Client,
     args: &MovesArgs<SocketArg>,
-    look: OutputTarget,
+    target: OutputTarget,
 ) -> Result<String, CommandError> {
     let listed = client.list_moves().await?;
     let inventory = client.inventory().await?;
@@ -127,12 +127,12 @@ pub(super) async fn list(
         &listed,
         list,
         &devices,
-        look.now,
-        look.terminal,
+        target.now,
+        target.terminal,
     )?)
 }
 
-async fn asked(at: &SocketArg) -> Result<(Client, InventoryUpdate), AskError> {
+async fn connect(at: &SocketArg) -> Result<(Client, InventoryUpdate), AskError> {
     let mut client = Client::connect(&at.socket).await?;
     let inventory = client.inventory().await?;
     Ok((client, inventory))

@@ -63,10 +63,10 @@ pub fn volume<'a>(
     let device = device_behind(typed);
     let typed = Typed::new(typed, device.as_deref());
     let all = with_claims(&inventory.volumes);
-    let found = pick::pick(&all, typed, VOLUME, part, |(volume, claim)| {
+    let picked = pick::pick(&all, typed, VOLUME, part, |(volume, claim)| {
         volume_names(volume, claim)
     });
-    found.map(|(volume, _)| *volume)
+    picked.map(|(volume, _)| *volume)
 }
 
 /// Returns the snapshot whose name, uuid or id is exactly `typed`. Errs if there is none, or more than one.
@@ -76,8 +76,8 @@ pub fn snapshot<'a>(
 ) -> Result<SnapshotEntry<'a>, PickError> {
     let all = entries(&inventory.volumes);
     let typed = Typed::new(typed, None);
-    let found = pick::pick(&all, typed, SNAPSHOT, Part::Whole, |entry| entry.names());
-    found.copied()
+    let picked = pick::pick(&all, typed, SNAPSHOT, Part::Whole, |entry| entry.names());
+    picked.copied()
 }
 
 /// Returns the snapshot or group whose name, uuid or id is exactly `typed`. Errs if there is none, or more than one.
@@ -91,8 +91,8 @@ pub fn snapshot_or_group<'a>(
     let all: Vec<SnapshotOrGroup<'a>> = groups.chain(snapshots).collect();
     let typed = Typed::new(typed, None);
     let kind = SNAPSHOT_OR_GROUP;
-    let found = pick::pick(&all, typed, kind, Part::Whole, |one| one.names());
-    found.cloned()
+    let picked = pick::pick(&all, typed, kind, Part::Whole, |one| one.names());
+    picked.cloned()
 }
 
 fn with_claims(volumes: &[Volume]) -> Vec<(&Volume, String)> {

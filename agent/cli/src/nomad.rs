@@ -42,18 +42,17 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Owner and mode of a root directory that are unchanged since mkfs.
 const FRESH: (u32, u32, u32) = (0, 0, 0o755);
 
-/// What is done, and where the agent is.
+/// Arguments of `nomad-plugin`.
 #[derive(Debug, Args)]
 pub struct NomadArgs {
     /// What Nomad asks for; the rest is in its DHV_* variables
     #[arg(value_enum)]
     pub operation: Operation,
-    /// Where the agent is.
     #[command(flatten)]
     pub socket: SocketArg,
 }
 
-/// What Nomad calls a plugin for.
+/// Operations that Nomad executes a plugin for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Operation {
     /// Print the version; starts no process and makes no call
@@ -88,9 +87,9 @@ pub async fn run(args: &NomadArgs) -> Result<String, NomadError> {
             version: env!("CARGO_PKG_VERSION"),
         })?),
         Operation::Create => {
-            let asked = Create::read(variable)?;
-            let done = timeout(LIMIT, create(&args.socket.socket, &asked)).await;
-            done.unwrap_or_else(|_| Err(late(&asked.target)))
+            let spec = Create::read(variable)?;
+            let done = timeout(LIMIT, create(&args.socket.socket, &spec)).await;
+            done.unwrap_or_else(|_| Err(late(&spec.target)))
         }
         Operation::Delete => {
             let target = Target::read(variable)?;
@@ -117,12 +116,12 @@ fn late(target: &Target) -> NomadError {
 async fn connect(socket: &Path) -> Result<(Client, InventoryUpdate), NomadError> {
     let end = Instant::now() + AGENT_LIMIT;
     loop {
-        let asked = async {
+        let attempt = async {
             let mut client = Client::connect(socket).await?;
             let inventory = client.inventory().await?;
             Ok::<_, AskError>((client, inventory))
         };
-        let error = match asked.await {
+        let error = match attempt.await {
             Ok((client, inventory)) if inventory.ready => return Ok((client, inventory)),
             Ok(_) => NomadError::NotReady,
             Err(error @ (AskError::Nobody { .. } | AskError::Ended { .. })) => error.into(),
@@ -135,15 +134,15 @@ async fn connect(socket: &Path) -> Result<(Client, InventoryUpdate), NomadError>
     }
 }
 
-async fn create(socket: &Path, asked: &Create) -> Result<String, NomadError> {
+async fn create(socket: &Path, spec: &Create) -> Result<String, NomadError> {
     let (mut client, inventory) = connect(socket).await?;
-    let Target { volume: name, at } = &asked.target;
-    let found = client.find_volume(name).await?;
-    let is_new = found.is_none();
-    let volume = match found {
+    let Target { volume: name, at } = &spec.target;
+    let existing = client.find_volume(name).await?;
+    let is_new = existing.is_none();
+    let volume = match existing {
         Some(volume) => {
-            is_as_asked(&volume, asked)?;
-            enlarged(&mut client, volume, asked).await?
+            matches_spec(&volume, spec)?;
+            enlarged(&mut client, volume, spec).await?
         }
         // Created by the first create, and removed only by delete.
         None if fs::symlink_metadata(at).is_ok() => {
@@ -152,12 +151,12 @@ async fn create(socket: &Path, asked: &Create) -> Result<String, NomadError> {
                 at: at.clone(),
             });
         }
-        None => made(&mut client, &inventory, asked).await?,
+        None => made(&mut client, &inventory, spec).await?,
     };
-    if let Err(error) = in_place(&mut client, asked).await {
+    if let Err(error) = in_place(&mut client, spec).await {
         // Nomad drops a volume whose first create failed. It was empty.
         return Err(match is_new {
-            true => taken_back(&mut client, &asked.target, &volume, error).await,
+            true => taken_back(&mut client, &spec.target, &volume, error).await,
             false => error,
         });
     }
@@ -173,9 +172,9 @@ fn created<'a>(at: &'a Path, volume: &Volume) -> Created<'a> {
 }
 
 /// Errs unless an existing volume is the requested one. Pure.
-fn is_as_asked(volume: &Volume, asked: &Create) -> Result<(), NomadError> {
+fn matches_spec(volume: &Volume, spec: &Create) -> Result<(), NomadError> {
     is_ours(volume)?;
-    let parameters = &asked.parameters;
+    let parameters = &spec.parameters;
     let none = String::new();
     let kept = |key: &str| volume.parameters.get(key).unwrap_or(&none);
     for (what, has, wish) in [
@@ -197,7 +196,7 @@ fn is_as_asked(volume: &Volume, asked: &Create) -> Result<(), NomadError> {
                 volume: volume.name.clone(),
                 what,
                 has: has.clone(),
-                asked: wish.clone(),
+                requested: wish.clone(),
             });
         }
     }
@@ -215,33 +214,33 @@ fn is_ours(volume: &Volume) -> Result<(), NomadError> {
 
 /// Returns the request to the agent. Pure.
 fn new_volume(
-    asked: &Create,
+    spec: &Create,
     inventory: &InventoryUpdate,
 ) -> Result<CreateVolumeRequest, NomadError> {
-    let mut request = manual::request(&create_args(asked), inventory)?;
-    if asked.largest > 0 {
-        if request.required_bytes > asked.largest {
+    let mut request = manual::request(&create_args(spec), inventory)?;
+    if spec.largest > 0 {
+        if request.required_bytes > spec.largest {
             return Err(NomadError::OverLargest {
-                largest: asked.largest,
+                largest: spec.largest,
                 size: request.required_bytes,
             });
         }
-        request.limit_bytes = asked.largest;
+        request.limit_bytes = spec.largest;
     }
-    request.created_for = Some(asked.created_for.clone());
+    request.created_for = Some(spec.created_for.clone());
     Ok(request)
 }
 
 async fn made(
     client: &mut Client,
     inventory: &InventoryUpdate,
-    asked: &Create,
+    spec: &Create,
 ) -> Result<Volume, NomadError> {
-    let request = new_volume(asked, inventory)?;
+    let request = new_volume(spec, inventory)?;
     let call = client.manual_volumes.create_volume(request);
-    let answer = client.asked.answered_within(LIMIT, call).await?;
+    let answer = client.agent.answered_within(LIMIT, call).await?;
     let volume = answer.into_inner().volume;
-    Ok(volume.ok_or_else(|| client.asked.senseless("no volume"))?)
+    Ok(volume.ok_or_else(|| client.agent.senseless("no volume"))?)
 }
 
 /// Expands the volume if it is too small. A larger one than requested is not changed: volumes do not shrink. Requested each time, since an
@@ -249,45 +248,41 @@ async fn made(
 async fn enlarged(
     client: &mut Client,
     volume: Volume,
-    asked: &Create,
+    spec: &Create,
 ) -> Result<Volume, NomadError> {
-    let size = volume.size_bytes.max(asked.smallest);
+    let size = volume.size_bytes.max(spec.smallest);
     let call = client.manual_volumes.expand_volume(ExpandVolumeRequest {
         id: volume.id,
         required_bytes: size,
-        limit_bytes: if asked.largest < size {
-            0
-        } else {
-            asked.largest
-        },
+        limit_bytes: if spec.largest < size { 0 } else { spec.largest },
     });
-    let answer = client.asked.answered_within(LIMIT, call).await?;
+    let answer = client.agent.answered_within(LIMIT, call).await?;
     let volume = answer.into_inner().volume;
-    Ok(volume.ok_or_else(|| client.asked.senseless("no volume"))?)
+    Ok(volume.ok_or_else(|| client.agent.senseless("no volume"))?)
 }
 
 /// Mounts the volume, and sets the owner of its root directory.
-async fn in_place(client: &mut Client, asked: &Create) -> Result<(), NomadError> {
-    let Target { volume, at } = &asked.target;
+async fn in_place(client: &mut Client, spec: &Create) -> Result<(), NomadError> {
+    let Target { volume, at } = &spec.target;
     fs::create_dir_all(at).map_err(failed("make", at))?;
     let call = client.manual_volumes.mount_volume(MountVolumeRequest {
         volume: volume.clone(),
-        path: asked.target.path()?.to_owned(),
+        path: spec.target.path()?.to_owned(),
         persist: true,
         ..MountVolumeRequest::default()
     });
-    client.asked.answered_within(LIMIT, call).await?;
-    owned(asked)
+    client.agent.answered_within(LIMIT, call).await?;
+    owned(spec)
 }
 
 /// Sets owner and mode of the root directory, unless they were changed already.
-fn owned(asked: &Create) -> Result<(), NomadError> {
-    let at = &asked.target.at;
+fn owned(spec: &Create) -> Result<(), NomadError> {
+    let at = &spec.target.at;
     let now = fs::metadata(at).map_err(failed("read the mode of", at))?;
     if (now.uid(), now.gid(), now.mode() & 0o7777) != FRESH {
         return Ok(());
     }
-    let owner = asked.parameters.owner;
+    let owner = spec.parameters.owner;
     if owner.uid.is_some() || owner.gid.is_some() {
         chown(at, owner.uid, owner.gid).map_err(failed("change the owner of", at))?;
     }
@@ -330,12 +325,12 @@ async fn removed(client: &mut Client, target: &Target, volume: &Volume) -> Resul
     let unmounted = client.manual_volumes.unmount_volume(UnmountVolumeRequest {
         what: target.volume.clone(),
     });
-    client.asked.answered_within(LIMIT, unmounted).await?;
+    client.agent.answered_within(LIMIT, unmounted).await?;
     let deleted = client.manual_volumes.delete_volume(DeleteVolumeRequest {
         id: volume.id.clone(),
         quarantine: false,
     });
-    client.asked.answered_within(LIMIT, deleted).await?;
+    client.agent.answered_within(LIMIT, deleted).await?;
     no_directory(&target.at)
 }
 
@@ -372,7 +367,7 @@ mod tests {
         Cli, Command,
         args::Format,
         health::{self, health},
-        nomad::request::tests::asked,
+        nomad::request::tests::spec_with,
         volumes,
         watch::OutputTarget,
     };
@@ -383,7 +378,7 @@ mod tests {
             id: "7b1d5c1e-0000-4000-8000-000000000001@n1".into(),
             name: "nomad-1".into(),
             manual: true,
-            created_for: Some(asked("null").created_for),
+            created_for: Some(spec_with("null").created_for),
             conditions: vec![Condition {
                 abnormal: true,
                 status: "DEGRADED".into(),
@@ -409,17 +404,17 @@ mod tests {
             listed.starts_with("nomad-1 ") && listed.contains(" default/db "),
             "{listed}"
         );
-        let look = health::HealthOutput {
+        let output = health::HealthOutput {
             format: Format::Table,
             now,
             terminal,
         };
-        let (text, _) = health(&inventory, look).unwrap();
+        let (text, _) = health(&inventory, output).unwrap();
         assert!(text.contains("volume nomad-1 (default/db)\n"), "{text}");
     }
 
     #[test]
-    fn a_volume_is_made_under_nomads_id_with_what_its_user_calls_it_and_its_capacity_is_told() {
+    fn a_volume_is_made_under_nomads_id_with_what_its_user_calls_it_and_its_capacity_is_returned() {
         let inventory = InventoryUpdate {
             classes: vec![Class {
                 name: "fast".into(),
@@ -429,7 +424,7 @@ mod tests {
             }],
             ..InventoryUpdate::default()
         };
-        let request = new_volume(&asked("null"), &inventory).unwrap();
+        let request = new_volume(&spec_with("null"), &inventory).unwrap();
         assert!(request.name.starts_with("nomad-"), "{request:?}");
         assert_eq!(
             (request.required_bytes, request.limit_bytes),
@@ -450,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_is_there_is_taken_only_if_it_is_the_one_that_is_asked_for() {
+    fn a_volume_that_is_there_is_taken_only_if_it_is_the_one_that_is_requested() {
         let volume = Volume {
             name: "nomad-1".into(),
             class: "fast".into(),
@@ -459,19 +454,19 @@ mod tests {
             manual: true,
             ..Volume::default()
         };
-        let plain = asked("null");
-        assert!(is_as_asked(&volume, &plain).is_ok());
-        let same = asked(r#"{"class":"fast","fsType":"xfs"}"#);
-        assert!(is_as_asked(&volume, &same).is_ok());
-        let other = asked(r#"{"fsType":"ext4"}"#);
-        let refused = is_as_asked(&volume, &other).unwrap_err().to_string();
+        let plain = spec_with("null");
+        assert!(matches_spec(&volume, &plain).is_ok());
+        let same = spec_with(r#"{"class":"fast","fsType":"xfs"}"#);
+        assert!(matches_spec(&volume, &same).is_ok());
+        let other = spec_with(r#"{"fsType":"ext4"}"#);
+        let refused = matches_spec(&volume, &other).unwrap_err().to_string();
         assert!(refused.contains("filesystem \"xfs\""), "{refused}");
         // Also one that would be refused for a new volume.
         for (parameters, what) in [
             (r#"{"mountOptions":"bind"}"#, "mountOptions"),
             (r#"{"mkfsOptions":"-b 99"}"#, "mkfsOptions"),
         ] {
-            let refused = is_as_asked(&volume, &asked(parameters)).unwrap_err();
+            let refused = matches_spec(&volume, &spec_with(parameters)).unwrap_err();
             assert!(refused.to_string().contains(what), "{refused}");
         }
         for not_ours in [
@@ -484,7 +479,7 @@ mod tests {
                 ..volume.clone()
             },
         ] {
-            let refused = is_as_asked(&not_ours, &plain).unwrap_err();
+            let refused = matches_spec(&not_ours, &plain).unwrap_err();
             assert!(matches!(refused, NomadError::NotOurs { .. }), "{refused}");
         }
     }

@@ -142,8 +142,8 @@ pub fn shown(inventory: &InventoryUpdate, drive: &Drive, action: &DriveAction) -
     line("serial", &drive.serial);
     line("size", &human_size(drive.size_bytes));
     line("state", &drive.state);
-    for seen in below(drive) {
-        line("seen", &seen);
+    for detail in below(drive) {
+        line("seen", &detail);
     }
     let volumes: Vec<&Volume> = inventory
         .volumes
@@ -208,8 +208,8 @@ mod tests {
     #[test]
     fn a_drive_is_found_by_identity_before_kernel_name() {
         let inventory = inventory();
-        let found = |name: &str| name::drive(&inventory, name, Part::Whole);
-        let id = |name: &str| found(name).map(|drive| drive.id.clone()).ok();
+        let picked = |name: &str| name::drive(&inventory, name, Part::Whole);
+        let id = |name: &str| picked(name).map(|drive| drive.id.clone()).ok();
         assert_eq!(id("wwn-a").as_deref(), Some("wwn-a"));
         assert_eq!(id("/dev/sda").as_deref(), Some("wwn-a"));
         assert_eq!(id("sda").as_deref(), Some("sda"), "an identity wins");

@@ -63,7 +63,7 @@ pub(super) async fn run(args: &PreferArgs) -> Result<String, PreferError> {
         by: operator(args.by.as_deref()).ok_or(PreferError::Nobody)?,
     };
     let call = client.raw.prefer_place(request);
-    let answer = client.asked.answered_within(DEADLINE, call).await?;
+    let answer = client.agent.answered_within(DEADLINE, call).await?;
     let answer = answer.into_inner();
     Ok(format!(
         "volume {} is served from drive {} now, generation {}\n",

@@ -45,12 +45,12 @@ pub async fn end(args: &QuarantineArgs, end: End) -> Result<String, ManualError>
     Ok(match end {
         End::Erase => {
             let call = client.manual_volumes.erase_quarantined(request);
-            client.asked.answered_within(DELETE_DEADLINE, call).await?;
+            client.agent.answered_within(DELETE_DEADLINE, call).await?;
             format!("volume {name} is being erased; its space is offered again afterwards\n")
         }
         End::Restore => {
             let call = client.manual_volumes.restore_volume(request);
-            client.asked.answered_within(DELETE_DEADLINE, call).await?;
+            client.agent.answered_within(DELETE_DEADLINE, call).await?;
             format!("volume {name} is restored: {}\n", described(volume))
         }
     })
@@ -162,10 +162,13 @@ mod tests {
                 }
             }
         }
-        let said = step(&all, "db", None, End::Restore)
+        let message = step(&all, "db", None, End::Restore)
             .unwrap_err()
             .to_string();
-        assert!(said.contains("volume restore db --confirm db"), "{said}");
+        assert!(
+            message.contains("volume restore db --confirm db"),
+            "{message}"
+        );
         let erase = |named| step(&all, named, Some(named), End::Erase);
         let restore = |named| step(&all, named, Some(named), End::Restore);
         assert!(matches!(erase("old"), Ok(Step::Done(_))));

@@ -29,7 +29,7 @@ pub async fn run(
         confirm: one_drive::spelled_out(&drive, &confirmed),
     };
     let call = client.manual_volumes.release_drive(request);
-    let answer = client.asked.answered_within(DEADLINE, call).await;
+    let answer = client.agent.answered_within(DEADLINE, call).await;
     let answer = one_drive::refused_first(confirmed, answer)?.into_inner();
     Ok(match answer.blank {
         true => format!("{} is released, and blank\n", drive.id),

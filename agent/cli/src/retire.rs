@@ -69,7 +69,7 @@ pub(super) async fn run(args: &RetireArgs) -> Result<Answer, OneDriveError> {
     let mut meter = Meter::default();
     loop {
         let call = client.raw.retire_drive(request.clone());
-        let answer = client.asked.answered_within(DEADLINE, call).await?;
+        let answer = client.agent.answered_within(DEADLINE, call).await?;
         let answer = answer.into_inner();
         let waits = answer.erasing_bytes > 0 && answer.keeps.is_empty();
         if !waits || args.plan || args.no_wait {
@@ -198,15 +198,15 @@ mod tests {
         }
         let codes = crate::args::FURTHER_EXIT_CODES;
         for code in [MAY_BE_PULLED, MUST_STAY] {
-            assert!(codes.iter().any(|(known, _)| *known == code), "{code}");
+            assert!(codes.iter().any(|(listed, _)| *listed == code), "{code}");
         }
     }
 
     #[test]
-    fn both_answers_are_said_with_every_reason_against_them() {
-        let said = |answer, bay, plan| text(&answer, bay, plan, Terminal::NONE);
+    fn both_answers_are_printed_with_every_reason_against_them() {
+        let render = |answer, bay, plan| text(&answer, bay, plan, Terminal::NONE);
         assert_eq!(
-            said(answer(&[], 0, &[]), "slot 3 of enclosure 5000", false),
+            render(answer(&[], 0, &[]), "slot 3 of enclosure 5000", false),
             "\
 drive wwn-a
   serial                  ZA1
@@ -216,7 +216,7 @@ drive wwn-a
 "
         );
         assert_eq!(
-            said(
+            render(
                 answer(&[], 3 << 30, &["volume d\nb: the drive takes no writes"]),
                 "",
                 false
@@ -231,7 +231,7 @@ drive wwn-a
     - volume d\\u{a}b: the drive takes no writes
 "
         );
-        let text = said(
+        let text = render(
             answer(&["volume db lives on it", "2"], 1 << 30, &[]),
             "",
             true,

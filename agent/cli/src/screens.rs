@@ -262,7 +262,7 @@ fn inventory() -> InventoryUpdate {
 }
 
 fn shown(line: &[&str], width: Option<usize>, height: Option<usize>) -> String {
-    let look = OutputTarget {
+    let target = OutputTarget {
         now: NOW,
         terminal: Terminal {
             width,
@@ -273,19 +273,19 @@ fn shown(line: &[&str], width: Option<usize>, height: Option<usize>) -> String {
     let inventory = inventory();
     match Cli::parse_from(["x"].iter().chain(line)).command {
         Command::Drives(args) | Command::Drive(DriveCommand::List(args)) => {
-            drives::render(&inventory, &args, look).unwrap()
+            drives::render(&inventory, &args, target).unwrap()
         }
         Command::Volumes(args) | Command::Volume(VolumeCommand::List(args)) => {
-            volumes::render(&inventory, &[], &[], &args, look).unwrap()
+            volumes::render(&inventory, &[], &[], &args, target).unwrap()
         }
-        Command::Snapshots(args) => snapshots::render(&inventory, &args, look).unwrap(),
+        Command::Snapshots(args) => snapshots::render(&inventory, &args, target).unwrap(),
         Command::Health { show } => {
-            let look = health::HealthOutput {
+            let output = health::HealthOutput {
                 format: show.output,
                 now: NOW,
-                terminal: look.terminal,
+                terminal: target.terminal,
             };
-            health::health(&inventory, look).unwrap().0
+            health::health(&inventory, output).unwrap().0
         }
         other => panic!("{other:?}"),
     }
@@ -380,12 +380,12 @@ fn what_health_reports_is_what_the_lists_call_abnormal() {
         serde_json::from_str(&shown(&["health", "-o", "json"], None, None)).unwrap();
     let of = |kind: &str, key: &str| {
         let problems = health["problems"].as_array().unwrap().iter();
-        let mut found: Vec<String> = problems
+        let mut values: Vec<String> = problems
             .filter(|problem| problem["kind"] == kind)
             .map(|problem| problem[key].as_str().unwrap().to_owned())
             .collect();
-        found.sort();
-        found
+        values.sort();
+        values
     };
     let listed = |line: &[&str]| {
         let text = shown(line, None, None);

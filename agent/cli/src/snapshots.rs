@@ -89,7 +89,7 @@ impl<'a> SnapshotList<'a> {
 pub fn render(
     inventory: &InventoryUpdate,
     args: &SnapshotsArgs,
-    look: OutputTarget,
+    target: OutputTarget,
 ) -> Result<String, CommandError> {
     let shown = entries(name::volumes(inventory, &args.names)?);
     let list = &args.list;
@@ -103,10 +103,10 @@ pub fn render(
         return Ok(names.collect());
     }
     let wide = list.output.is_wide();
-    let mut table = Table::new(&columns(wide)).on(look.terminal, yielding(wide));
+    let mut table = Table::new(&columns(wide)).on(target.terminal, yielding(wide));
     let mut tally = SnapshotTally::default();
     for entry in &shown {
-        let row = entry.row(wide, look.now);
+        let row = entry.row(wide, target.now);
         table.row(row.cells, row.below);
         tally.add(*entry);
     }
@@ -117,7 +117,7 @@ pub fn render(
         });
     }
     let mut text = match (shown.is_empty(), entries(&inventory.volumes).len()) {
-        (false, _) => table.render() + &tally.text(look.terminal),
+        (false, _) => table.render() + &tally.text(target.terminal),
         (true, 0) => "no snapshots\n".to_owned(),
         (true, all) => format!("none of {}\n", count(all, "snapshot")),
     };

@@ -32,7 +32,7 @@ use drivebay_model::{
 const GIB: u64 = 1 << 30;
 const NOW: u64 = 1_000_000;
 
-fn look(width: Option<usize>) -> OutputTarget {
+fn target_of_width(width: Option<usize>) -> OutputTarget {
     OutputTarget {
         now: NOW,
         terminal: Terminal {
@@ -45,18 +45,18 @@ fn look(width: Option<usize>) -> OutputTarget {
 fn shown(
     inventory: &InventoryUpdate,
     line: &[&str],
-    look: OutputTarget,
+    target: OutputTarget,
 ) -> Result<String, CommandError> {
     match Cli::parse_from(["x"].iter().chain(line)).command {
-        Command::Drives(args) => drives::render(inventory, &args, look),
-        Command::Volumes(args) => volumes::render(inventory, &[], &[], &args, look),
+        Command::Drives(args) => drives::render(inventory, &args, target),
+        Command::Volumes(args) => volumes::render(inventory, &[], &[], &args, target),
         other => panic!("{other:?}"),
     }
 }
 
 /// Output to a pipe.
 fn piped(inventory: &InventoryUpdate, line: &[&str]) -> String {
-    shown(inventory, line, look(None)).unwrap()
+    shown(inventory, line, target_of_width(None)).unwrap()
 }
 
 fn drive(id: &str, kernel_name: &str, state: &str) -> Drive {
@@ -170,7 +170,7 @@ Reasons:
 
 #[test]
 fn a_narrow_terminal_breaks_reasons_and_leaves_columns_out() {
-    let text = shown(&inventory(), &["drives"], look(Some(80))).unwrap();
+    let text = shown(&inventory(), &["drives"], target_of_width(Some(80))).unwrap();
     assert_eq!(
         text,
         "\
@@ -192,7 +192,7 @@ Reasons:
 (1 virtual device is not shown; --all shows it)
 "
     );
-    let text = shown(&inventory(), &["drives"], look(Some(200))).unwrap();
+    let text = shown(&inventory(), &["drives"], target_of_width(Some(200))).unwrap();
     assert_eq!(text, piped(&inventory(), &["drives"]));
 }
 
@@ -207,7 +207,7 @@ fn health_is_coloured_on_a_terminal() {
             paint: Paint::COLOURED,
             ..Terminal::NONE
         },
-        ..look(None)
+        ..target_of_width(None)
     };
     let text = shown(&inventory, &["drives"], painted).unwrap();
     assert!(text.contains("  \u{1b}[31mBAD\u{1b}[0m  "), "{text}");
@@ -247,7 +247,7 @@ fn lists_are_filtered_sorted_and_named() {
         piped(&inventory, &["drives", "--class", "none", "--no-headers"]),
         ""
     );
-    let error = shown(&inventory, &["drives", "sdz"], look(None)).unwrap_err();
+    let error = shown(&inventory, &["drives", "sdz"], target_of_width(None)).unwrap_err();
     assert_eq!(error.code(), 6, "{error}");
 }
 
@@ -270,7 +270,7 @@ fn wide_and_all_show_the_rest() {
     inventory.drives[0].pcie_slot = "7".into();
     inventory.ready = false;
     assert_eq!(
-        shown(&inventory, &["drives", "--all", "-o", "wide"], look(Some(80))).unwrap(),
+        shown(&inventory, &["drives", "--all", "-o", "wide"], target_of_width(Some(80))).unwrap(),
         "\
 DRIVE                 DEVICE   MEDIA     SIZE  USE%  STATE     CLASS     FREE  HEALTH   TEMP  WEAR  SINCE  LARGEST  BUS   MODEL         SERIAL    BAY          FIRMWARE    SECTOR  REASON
 loop-0                loop0    nvme   3.4 TiB     -  rejected  -            -  UNKNOWN     -     -      -        -  nvme  MZWLJ3T8HBLS  S4YPNC0R  -            EPK9      512/4096  NotADisk
@@ -434,7 +434,7 @@ Reasons:
         "no volumes\n(the agent is still scanning its drives)\n"
     );
     assert_eq!(
-        shown(&volume_inventory(), &["volumes"], look(Some(80))).unwrap(),
+        shown(&volume_inventory(), &["volumes"], target_of_width(Some(80))).unwrap(),
         "\
 NAME        SIZE  USE%  CONDITION     USED-BY         DRIVE  REASON
 pvc-2     10 GiB     -  ok            -               wwn-a  -
@@ -477,7 +477,7 @@ fn a_volume_mounted_by_hand_is_used_by_its_mount_whether_it_is_mounted_now_or_no
     ];
     let shown = |line: &[&str]| match Cli::parse_from(["x", "volume"].iter().chain(line)).command {
         Command::Volume(VolumeCommand::List(args)) => {
-            volumes::render(&inventory, &mounts, &[], &args, look(None)).unwrap()
+            volumes::render(&inventory, &mounts, &[], &args, target_of_width(None)).unwrap()
         }
         other => panic!("{other:?}"),
     };
@@ -523,7 +523,12 @@ fn volumes_are_found_by_every_name_and_filtered() {
     assert_eq!(names(&["--drive", "sda"]), "pvc-2\npvc-数据\n");
     assert_eq!(names(&["--abnormal"]), "pvc-3\n");
     assert_eq!(names(&["--sort", "condition"]), "pvc-3\npvc-2\npvc-数据\n");
-    let error = shown(&inventory, &["volumes", "--drive", "wwn"], look(None)).unwrap_err();
+    let error = shown(
+        &inventory,
+        &["volumes", "--drive", "wwn"],
+        target_of_width(None),
+    )
+    .unwrap_err();
     assert_eq!(error.code(), 2, "{error}");
 }
 
@@ -684,7 +689,7 @@ fn plan() -> (config::Config, Vec<Scanned>) {
     let here = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| false,
-        ask_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
+        check_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
     };
     let config = config::parse(text, &here).unwrap().config;
     let rejected = |reasons: &[(RejectCode, &str)]| Judgement::Rejected {
@@ -746,7 +751,7 @@ fn plan() -> (config::Config, Vec<Scanned>) {
 }
 
 #[test]
-fn a_plan_says_what_would_happen_to_each_drive_and_why() {
+fn a_plan_shows_what_would_happen_to_each_drive_and_why() {
     let (config, drives) = plan();
     assert_eq!(
         claim_plan::render(
@@ -859,7 +864,7 @@ fn a_right_config_is_summed_up() {
     let here = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| true,
-        ask_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
+        check_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
     };
     let config = config::parse(text, &here).unwrap().config;
     assert_eq!(
@@ -898,7 +903,7 @@ reason = 'a known batch'
     let here = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| true,
-        ask_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
+        check_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
     };
     let summary = super::check_config::summary(&config::parse(text, &here).unwrap().config);
     for line in [

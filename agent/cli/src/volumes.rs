@@ -44,7 +44,7 @@ pub(super) struct VolumeList<'a> {
 pub async fn list(
     client: &mut Client,
     args: &VolumesArgs,
-    look: OutputTarget,
+    target: OutputTarget,
 ) -> Result<String, CommandError> {
     let inventory = client.inventory().await?;
     // An older agent does not support these mounts, and has none.
@@ -53,13 +53,13 @@ pub async fn list(
         mounts => mounts?,
     };
     let copies = client.copies_to(&inventory.volumes).await?;
-    render(&inventory, &mounts, &copies, args, look)
+    render(&inventory, &mounts, &copies, args, target)
 }
 
 /// Returns the manual mounts.
 pub(super) async fn list_mounts(client: &mut Client) -> Result<Vec<HandMount>, AskError> {
     let call = client.manual_volumes.list_mounts(ListMountsRequest {});
-    Ok(client.asked.answered(call).await?.into_inner().mounts)
+    Ok(client.agent.answered(call).await?.into_inner().mounts)
 }
 
 /// Returns the requested volumes, in the requested order.
@@ -96,7 +96,7 @@ pub fn render(
     mounts: &[HandMount],
     copies: &[VolumeCopy],
     args: &VolumesArgs,
-    look: OutputTarget,
+    target: OutputTarget,
 ) -> Result<String, CommandError> {
     let volumes = chosen(inventory, args)?;
     if let Some(document) = args.list.output.document() {
@@ -115,7 +115,7 @@ pub fn render(
     }
     let mut text = match (volumes.is_empty(), inventory.volumes.len()) {
         (false, _) => {
-            let table = table(&volumes, inventory, mounts, copies, args, look);
+            let table = table(&volumes, inventory, mounts, copies, args, target);
             match args.list.no_headers {
                 true => return Ok(table.without_header().render()),
                 false => table.render(),
@@ -125,21 +125,21 @@ pub fn render(
         (true, 0) => "no volumes\n".to_owned(),
         (true, all) => format!("none of {}\n", count(all, "volume")),
     };
-    if !is_whole(args) && look.terminal.height.is_none() {
+    if !is_whole(args) && target.terminal.height.is_none() {
         let mut legend = Legend::default();
         volumes
             .iter()
             .for_each(|volume| legend.add(legend_of(volume)));
-        text.push_str(&legend.text("`drivebay-agent volume show`", look.terminal));
+        text.push_str(&legend.text("`drivebay-agent volume show`", target.terminal));
     }
     for mount in mounts {
-        let mut known = inventory.volumes.iter();
-        if !known.any(|one| one.id == mount.volume_id) {
+        let mut listed = inventory.volumes.iter();
+        if !listed.any(|one| one.id == mount.volume_id) {
             let line = format!(
                 "({} is to be mounted at {}, and there is no such volume; forget it with `drivebay-agent volume unmount {}`)",
                 mount.name, mount.path, mount.path
             );
-            text.push_str(&look.terminal.wrapped("", &printable(&line)));
+            text.push_str(&target.terminal.wrapped("", &printable(&line)));
         }
     }
     if !inventory.ready {
@@ -159,10 +159,10 @@ fn table(
     mounts: &[HandMount],
     copies: &[VolumeCopy],
     args: &VolumesArgs,
-    look: OutputTarget,
+    target: OutputTarget,
 ) -> Table {
     let wide = args.list.output.is_wide();
-    let mut table = Table::new(&columns(wide, true)).on(look.terminal, yielding(wide));
+    let mut table = Table::new(&columns(wide, true)).on(target.terminal, yielding(wide));
     for volume in volumes {
         let besides = Besides {
             used_by: mounted_at(volume, mounts).filter(|_| claim(volume).is_empty()),
@@ -173,7 +173,7 @@ fn table(
             true => below(volume),
             false => Vec::new(),
         };
-        table.row(cells(volume, wide, true, besides, look.now), below);
+        table.row(cells(volume, wide, true, besides, target.now), below);
     }
     table
 }
@@ -234,7 +234,7 @@ mod tests {
             volumes: vec![copied, db],
             ..InventoryUpdate::default()
         };
-        let look = OutputTarget {
+        let target = OutputTarget {
             now: 0,
             terminal: Terminal::NONE,
         };
@@ -242,7 +242,7 @@ mod tests {
             |line: &[&str]| match Cli::parse_from(["x", "volumes"].iter().chain(line)).command {
                 Command::Volumes(args) => {
                     let copies = std::slice::from_ref(&copy);
-                    render(&inventory, &[], copies, &args, look).unwrap()
+                    render(&inventory, &[], copies, &args, target).unwrap()
                 }
                 other => panic!("{other:?}"),
             };

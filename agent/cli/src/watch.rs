@@ -39,12 +39,12 @@ pub(super) async fn show(
     let mut screen = Screen::new(seconds);
     loop {
         screen.tick().await;
-        let look = OutputTarget {
+        let target = OutputTarget {
             terminal: Terminal::watched(),
             ..OutputTarget::now()
         };
-        let text = answer(&mut client, look).await?;
-        let shown = screen.show(&answered(&text), look.terminal, &mut io::stdout().lock());
+        let text = answer(&mut client, target).await?;
+        let shown = screen.show(&answered(&text), target.terminal, &mut io::stdout().lock());
         match shown {
             // The reader has closed the pipe.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),

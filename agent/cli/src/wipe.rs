@@ -111,12 +111,12 @@ async fn by_agent(mut client: Client, name: &str, confirm: Option<&str>) -> Resu
         confirm: one_drive::spelled_out(drive, &confirmed),
     };
     let call = client.raw.wipe_drive(request);
-    let asked = &client.asked;
-    let begun = asked.answered_within(PROGRESS_DEADLINE, call).await;
+    let agent = &client.agent;
+    let begun = agent.answered_within(PROGRESS_DEADLINE, call).await;
     let mut stream = one_drive::refused_first(confirmed, begun)?.into_inner();
     let mut meter = Meter::new(drive);
     loop {
-        let next = asked.answered_within(PROGRESS_DEADLINE, stream.message());
+        let next = agent.answered_within(PROGRESS_DEADLINE, stream.message());
         match next.await {
             Ok(Some(progress)) => {
                 meter.show(&progress);

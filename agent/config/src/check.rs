@@ -100,7 +100,7 @@ pub struct HostFacts {
     /// Returns true if a directory exists, for defaults that depend on it.
     pub has_dir: fn(&Path) -> bool,
     /// Checks mount options with the machine's kernel.
-    pub ask_mount_options: fn(FsType, &MountFlags) -> OptionsCheck,
+    pub check_mount_options: fn(FsType, &MountFlags) -> OptionsCheck,
 }
 
 impl HostFacts {
@@ -113,14 +113,14 @@ impl HostFacts {
         Self {
             hostname,
             has_dir: statefile::is_dir,
-            ask_mount_options: |_, _| OptionsCheck::Accepted,
+            check_mount_options: |_, _| OptionsCheck::Accepted,
         }
     }
 
     /// Returns the facts of this machine. Mount options are checked by its kernel, which may load filesystem modules for that.
     pub fn with_kernel() -> Self {
         Self {
-            ask_mount_options: kernel_options::ask,
+            check_mount_options: kernel_options::check,
             ..Self::here()
         }
     }

@@ -159,7 +159,7 @@ fn mount_options(
         if !is_known {
             return Ok(());
         }
-        match (host.ask_mount_options)(fs_type, &flags) {
+        match (host.check_mount_options)(fs_type, &flags) {
             OptionsCheck::Accepted => Ok(()),
             OptionsCheck::Refused { options, why } => {
                 Err(format!("the kernel refuses {options:?} ({why})"))

@@ -6,22 +6,22 @@ use super::schema::Key;
 const PLACES: usize = 3;
 
 /// Returns the message for a key that its section does not have. `all`: every key of every section.
-pub(super) fn unknown_key(key: &str, section: &str, known: &[&str], all: &[Key]) -> String {
+pub(super) fn unknown_key(key: &str, section: &str, keys: &[&str], all: &[Key]) -> String {
     let place = if section.is_empty() {
         "the file"
     } else {
         section
     };
-    let meant = meant(key, section, known, all);
+    let meant = meant(key, section, keys, all);
     let meant = meant.map_or_else(String::new, |meant| format!(" ({meant})"));
-    let mut known = known.to_vec();
-    known.sort_unstable();
-    let known = known.join(", ");
-    format!("unknown key `{key}` in {place}{meant}; known keys: {known}")
+    let mut keys = keys.to_vec();
+    keys.sort_unstable();
+    let keys = keys.join(", ");
+    format!("unknown key `{key}` in {place}{meant}; known keys: {keys}")
 }
 
-fn meant(key: &str, section: &str, known: &[&str], all: &[Key]) -> Option<String> {
-    let own = closest(key, known).map(|name| {
+fn meant(key: &str, section: &str, keys: &[&str], all: &[Key]) -> Option<String> {
+    let own = closest(key, keys).map(|name| {
         let here = all
             .iter()
             .find(|it| it.section == section && it.name == name);
@@ -31,7 +31,7 @@ fn meant(key: &str, section: &str, known: &[&str], all: &[Key]) -> Option<String
         }
     });
     let name = spelled(key);
-    if known.contains(&name.as_str()) {
+    if keys.contains(&name.as_str()) {
         return own;
     }
     let elsewhere = || all.iter().filter(|it| it.name == name);
@@ -66,7 +66,7 @@ fn spelled(word: &str) -> String {
 }
 
 /// Returns the known word closest to a mistyped one: at most a third of its letters differ, or it is the plural.
-pub(super) fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+pub(super) fn closest<'k>(word: &str, candidates: &[&'k str]) -> Option<&'k str> {
     let word = spelled(word);
     let forms = [
         Some(word.as_str()),
@@ -79,7 +79,7 @@ pub(super) fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
             .map(|form| strsim::osa_distance(form, candidate))
             .min()
     };
-    known
+    candidates
         .iter()
         .filter_map(|candidate| Some((distance(candidate)?, *candidate)))
         .filter(|(distance, candidate)| *distance <= 1.max(candidate.len() / 3))
@@ -93,11 +93,11 @@ mod tests {
 
     #[test]
     fn a_typing_mistake_finds_the_word_that_was_meant() {
-        let known = ["media", "min-size", "max-size", "model", "class"];
-        assert_eq!(closest("medai", &known), Some("media"));
-        assert_eq!(closest("min_size", &known), Some("min-size"));
-        assert_eq!(closest("Model", &known), Some("model"));
-        assert_eq!(closest("classes", &known), Some("class"));
-        assert_eq!(closest("colour", &known), None);
+        let candidates = ["media", "min-size", "max-size", "model", "class"];
+        assert_eq!(closest("medai", &candidates), Some("media"));
+        assert_eq!(closest("min_size", &candidates), Some("min-size"));
+        assert_eq!(closest("Model", &candidates), Some("model"));
+        assert_eq!(closest("classes", &candidates), Some("class"));
+        assert_eq!(closest("colour", &candidates), None);
     }
 }

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn no_class_is_evacuated_unless_the_configuration_says_so() {
+    fn no_class_is_evacuated_unless_the_configuration_enables_it() {
         let of = |moves: &str, evacuate: &str| parse(&text(moves, evacuate), &bare()).unwrap();
         let default = of("", "").config;
         assert_eq!(default.classes[0].evacuate, Evacuation::Manual);

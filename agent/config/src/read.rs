@@ -85,12 +85,12 @@ impl serde::de::Error for Mistake {
         Self(message.to_string())
     }
 
-    fn unknown_variant(word: &str, known: &'static [&'static str]) -> Self {
-        let hint = hint::closest(word, known);
+    fn unknown_variant(word: &str, expected: &'static [&'static str]) -> Self {
+        let hint = hint::closest(word, expected);
         let hint = hint.map_or_else(String::new, |word| format!(" (did you mean {word:?}?)"));
         Self(format!(
             "{word:?} is not known{hint}; allowed: {}",
-            known.join(", ")
+            expected.join(", ")
         ))
     }
 }
@@ -121,12 +121,12 @@ impl<'a> Node<'a, '_> {
     }
 
     fn must_be(&self, expected: &str) -> Mistake {
-        let found = self.value.get_ref().type_str();
-        let article = match found.starts_with(['a', 'e', 'i', 'o', 'u']) {
+        let actual = self.value.get_ref().type_str();
+        let article = match actual.starts_with(['a', 'e', 'i', 'o', 'u']) {
             true => "an",
             false => "a",
         };
-        Mistake(format!("must be {expected}, not {article} {found}"))
+        Mistake(format!("must be {expected}, not {article} {actual}"))
     }
 
     fn report(&self, mistake: Mistake) {
@@ -151,7 +151,7 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
-        known: &'static [&'static str],
+        fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Mistake> {
         // The derived code of an At also accepts its fields in order; `value` may be omitted then.
@@ -180,11 +180,11 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
                 value,
                 ..self
             };
-            if known.contains(&node.key) {
+            if fields.contains(&node.key) {
                 entries.push((node.key, node));
             } else {
                 let line = self.file.line(key.span().start);
-                let message = hint::unknown_key(node.key, &path, known, &(self.file.keys)());
+                let message = hint::unknown_key(node.key, &path, fields, &(self.file.keys)());
                 let mut problems = self.file.problems.borrow_mut();
                 problems.push(Problem::new(Some(line), "", message));
             }

@@ -108,7 +108,7 @@ pub(super) fn bare() -> HostFacts {
     HostFacts {
         hostname: "node7".into(),
         has_dir: |_: &Path| false,
-        ask_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
+        check_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
     }
 }
 

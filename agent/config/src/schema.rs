@@ -25,16 +25,16 @@ pub(super) struct Key {
 
 /// Returns all keys of `T`, in its order; a table precedes its keys.
 pub(super) fn keys<T: DeserializeOwned>() -> Vec<Key> {
-    let found = RefCell::default();
+    let recorded = RefCell::default();
     let root = Walk {
-        found: &found,
+        recorded: &recorded,
         section: String::new(),
         key: "",
         role: Role::Key,
     };
     // Every value is refused, so only the requests have an effect.
     let _ = T::deserialize(root);
-    found.into_inner()
+    recorded.into_inner()
 }
 
 /// Returns the heading of a table `key` in `section`; empty for the file itself.
@@ -64,7 +64,7 @@ pub(super) enum Role {
 /// A deserializer without values that records the requests.
 #[derive(Clone)]
 struct Walk<'a> {
-    found: &'a RefCell<Vec<Key>>,
+    recorded: &'a RefCell<Vec<Key>>,
     section: String,
     key: &'static str,
     role: Role,
@@ -73,7 +73,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn note(&self, table: Option<String>, words: &'static [&'static str]) {
         if !self.key.is_empty() {
-            self.found.borrow_mut().push(Key {
+            self.recorded.borrow_mut().push(Key {
                 section: self.section.clone(),
                 name: self.key,
                 table,
@@ -94,7 +94,7 @@ impl<'de> Deserializer<'de> for Walk<'_> {
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
-        known: &'static [&'static str],
+        fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
         if name == "At" {
@@ -114,7 +114,7 @@ impl<'de> Deserializer<'de> for Walk<'_> {
             };
             (*key, walk)
         };
-        visitor.visit_map(MapDeserializer::new(known.iter().map(entry)))
+        visitor.visit_map(MapDeserializer::new(fields.iter().map(entry)))
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {

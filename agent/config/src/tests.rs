@@ -98,7 +98,7 @@ fn the_example_has_every_key() {
 }
 
 #[test]
-fn with_a_kubelet_the_socket_is_where_the_kubelet_looks() {
+fn with_a_kubelet_the_socket_is_where_the_kubelet_expects_it() {
     let config = parse(CLASS, &with_kubelet()).unwrap().config;
     assert_eq!(
         config.csi_socket,
@@ -132,10 +132,10 @@ fn without_a_kubelets_directory_the_socket_is_the_agents_own_unless_it_registers
     let socket = named.config.csi_socket;
     assert_eq!(socket, Path::new("/run/drivebay/csi.sock"));
     assert_eq!(named.warnings.len(), 1);
-    let said = named.warnings[0].to_string();
+    let warning = named.warnings[0].to_string();
     assert!(
-        said.contains("[kubelet] dir: there is no such directory"),
-        "{said}"
+        warning.contains("[kubelet] dir: there is no such directory"),
+        "{warning}"
     );
     // The kubelet creates it when it starts.
     let later = checked("kubelet.registration = true");
@@ -156,9 +156,12 @@ fn a_name_that_no_storage_class_can_have_is_warned_of_where_there_is_a_kubelet()
     let kubelet = "kubelet.registration = true";
     // The same names as in deploy/check, where the chart refuses them.
     for name in ["Fast_1", "FAST", "a_b", "a..b", "a.-b", "a-.b"] {
-        let said = of(name, kubelet);
-        assert_eq!(said.len(), 1, "{name}");
-        assert!(said[0].contains("lower-case letters, digits"), "{said:?}");
+        let messages = of(name, kubelet);
+        assert_eq!(messages.len(), 1, "{name}");
+        assert!(
+            messages[0].contains("lower-case letters, digits"),
+            "{messages:?}"
+        );
         assert_eq!(of(name, "kubelet.registration = false"), [""; 0], "{name}");
     }
     for name in ["fast", "7", "fast.3", "a-b.c--d"] {
@@ -174,10 +177,10 @@ fn the_chart_takes_every_key_of_a_class() {
     // This one is only in the chart.
     let keys = keys.unwrap().keys().map(String::as_str);
     let keys: Vec<&str> = keys.filter(|key| *key != "storageClass").collect();
-    let known = mistakes("[[class]]\nname = 'a'\nfx = 1\n");
-    let (_, known) = known.split_once("known keys: ").unwrap();
-    let known = known.lines().next().unwrap();
-    assert_eq!(keys.join(", "), known);
+    let listed = mistakes("[[class]]\nname = 'a'\nfx = 1\n");
+    let (_, listed) = listed.split_once("known keys: ").unwrap();
+    let listed = listed.lines().next().unwrap();
+    assert_eq!(keys.join(", "), listed);
 }
 
 #[test]
@@ -243,8 +246,8 @@ fn a_key_in_the_wrong_place_is_shown_where_it_belongs() {
 #[test]
 fn a_mount_option_that_the_kernel_refuses_is_a_mistake_among_the_others() {
     use drivebay_fs::kernel_options::OptionsCheck;
-    let host = |ask_mount_options| HostFacts {
-        ask_mount_options,
+    let host = |check_mount_options| HostFacts {
+        check_mount_options,
         ..bare()
     };
     let text = "[[class]]\nname = 'a'\nfs = 'xfs'\nmount-options = ['noatime', 'nobarier']\nclam = 1\n[class.select]\nmedia = 'hdd'\n";
@@ -269,7 +272,7 @@ fn a_mount_option_that_the_kernel_refuses_is_a_mistake_among_the_others() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once() {
+fn all_mistakes_are_reported_at_once() {
     let text = "\
 [node]
 name = '-bad'
@@ -333,7 +336,7 @@ drivebay.toml:30: [[class]] name: class \"b\" already exists, in line 24; class 
 }
 
 #[test]
-fn checks_are_on_and_trusted_unless_an_operator_says_otherwise() {
+fn checks_are_on_and_trusted_unless_an_operator_configures_otherwise() {
     use drivebay_fs::check::plan::Doubtful;
     let class = "[[class]]\nname = 'a'\nselect = { media = ['hdd'] }\n";
     let good = |text: &str| parse(text, &bare()).unwrap_or_else(|problems| panic!("{problems:#?}"));
@@ -377,7 +380,7 @@ fn checks_are_on_and_trusted_unless_an_operator_says_otherwise() {
 }
 
 #[test]
-fn broken_toml_is_told_with_its_line_and_nothing_else() {
+fn broken_toml_is_reported_with_its_line_and_nothing_else() {
     let text = mistakes("[node]\nname = 'a\n[csi]\n");
     assert!(text.starts_with("drivebay.toml:2: not TOML: "), "{text}");
     let text = mistakes("[node]\nname = 'a'\nname = 'b'\n");
@@ -476,26 +479,26 @@ fn two_classes_for_the_same_drives_are_warned_of_unless_priority_decides() {
 }
 
 #[test]
-fn odd_choices_are_allowed_and_said() {
+fn odd_choices_are_allowed_with_a_warning() {
     assert_eq!(
         warnings(""),
         ["[[class]]: there is no class: no drive will ever be used"]
     );
-    let found = warnings(&format!(
+    let messages = warnings(&format!(
         "{CLASS}transport = ['loop', 'usb']\n[erase]\nquarantine = '0s'\n"
     ));
-    assert_eq!(found.len(), 3, "{found:?}");
+    assert_eq!(messages.len(), 3, "{messages:?}");
 }
 
 #[test]
 fn a_selector_that_can_never_match_is_warned_of() {
     let warned = |loops: bool, line: &str| {
         let loops = format!("[discovery]\nallow-loop = {loops}\n");
-        let found = warnings(&format!(
+        let messages = warnings(&format!(
             "{loops}[[class]]\nname = 'a'\n[class.select]\n{line}\n"
         ));
         let of = |warning: &String| warning.split_once("[class.select] ").unwrap().1.to_owned();
-        found.iter().map(of).collect::<Vec<_>>().join("\n")
+        messages.iter().map(of).collect::<Vec<_>>().join("\n")
     };
     for good in [
         "drive = ['*', 'wwn-0x5000c500a1b2c3d4', 'eui-*', 'serial-M_?', '?wn-*', 'w*', 'path-devices-*']",
@@ -516,7 +519,7 @@ fn a_selector_that_can_never_match_is_warned_of() {
     );
 
     const SHOWN: &str = "as `drivebay-agent claim-plan` shows";
-    for (line, says) in [
+    for (line, part) in [
         (
             "path = '/dev/loop1'",
             "path: \"/dev/loop1\" can never match: loop devices are not used",
@@ -598,7 +601,7 @@ fn a_selector_that_can_never_match_is_warned_of() {
         ),
     ] {
         let warning = warned(false, line);
-        assert!(warning.contains(says), "{line}: {warning}");
+        assert!(warning.contains(part), "{line}: {warning}");
         assert_eq!(warning.lines().count(), 1, "{line}: {warning}");
     }
     assert!(warned(false, "drive = ['sda']").contains(SHOWN));
@@ -648,7 +651,7 @@ fn controller_of(section: &str) -> Result<Option<crate::ControllerConfig>, Strin
     let host = HostFacts {
         hostname: "n".into(),
         has_dir: |_| false,
-        ask_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
+        check_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
     };
     parse(&text, &host)
         .map(|checked| checked.config.controller)
@@ -676,7 +679,7 @@ fn controllers_are_dialled_with_certificates_or_on_a_unix_socket_and_never_half(
     let token = token.unwrap().unwrap();
     assert_eq!(token.token.as_deref(), Some(std::path::Path::new("/t")));
     assert_eq!(token.tls.unwrap().own, None);
-    for (wrong, says) in [
+    for (wrong, part) in [
         (
             format!("{addresses}{FILES}token = \"/t\"\n"),
             "ca and token",
@@ -707,7 +710,7 @@ fn controllers_are_dialled_with_certificates_or_on_a_unix_socket_and_never_half(
         ),
     ] {
         let message = section(&wrong).unwrap_err();
-        assert!(message.contains(says), "{wrong}: {message}");
+        assert!(message.contains(part), "{wrong}: {message}");
     }
 }
 
@@ -739,7 +742,7 @@ reason = 'to be retired'
 ";
 
 #[test]
-fn drives_are_asked_and_judged_as_the_operator_says() {
+fn drives_are_polled_and_judged_as_the_operator_configures() {
     use drivebay_model::samples;
     use drivebay_smart::Thresholds;
     let health = parse(&format!("{SICK}{CLASS}"), &bare())
@@ -789,7 +792,7 @@ fn drives_are_asked_and_judged_as_the_operator_says() {
 }
 
 #[test]
-fn mistakes_about_health_are_told_with_their_lines_and_no_option_reaches_smartctl() {
+fn mistakes_about_health_are_reported_with_their_lines_and_no_option_reaches_smartctl() {
     let text = "\
 [smart]
 smartctl = 'smartctl'
@@ -844,7 +847,7 @@ drivebay.toml:23: [[health.override]] drive: \"wwn-*\" must be an identity"
 }
 
 #[test]
-fn metrics_go_where_they_are_told_or_nowhere() {
+fn metrics_go_where_they_are_configured_or_nowhere() {
     let listen = |value: &str| {
         let text = format!("{CLASS}[metrics]\nlisten = '{value}'\n");
         parse(&text, &bare()).map(|checked| checked.config.metrics)
@@ -879,8 +882,8 @@ fn probes_are_off_unless_given_an_address_of_their_own() {
         "[metrics]\nlisten = '/run/a.sock'\n[probes]\nlisten = '/run/a.sock'",
     ] {
         let problems = probes(same).unwrap_err();
-        let said = problems[0].to_string();
-        assert!(said.contains("[probes] listen: "), "{said}");
-        assert!(said.contains("is [metrics] listen too"), "{said}");
+        let message = problems[0].to_string();
+        assert!(message.contains("[probes] listen: "), "{message}");
+        assert!(message.contains("is [metrics] listen too"), "{message}");
     }
 }

@@ -690,8 +690,8 @@ fn detail(case: &Case, code: RejectCode) -> String {
     let Judgement::Rejected { reasons, .. } = case.judge() else {
         panic!("{:?}", case.judge());
     };
-    let found = reasons.into_iter().find(|reason| reason.code == code);
-    found.map(|reason| reason.detail).unwrap_or_default()
+    let rejection = reasons.into_iter().find(|reason| reason.code == code);
+    rejection.map(|reason| reason.detail).unwrap_or_default()
 }
 
 fn of_size(size_bytes: u64) -> Case {
@@ -772,14 +772,14 @@ fn a_table_is_one_reason_and_on_a_drive_of_ours_none() {
         }
     });
     assert_eq!(case.codes(), [RejectCode::PartitionTable]);
-    let ours = |found: Vec<Signature>| {
+    let ours = |signatures: Vec<Signature>| {
         with(|case| {
             case.label = Some(label("c", "other"));
             case.probed = Some(Ok(Probed {
                 ours: Some(Layout::Partition),
                 gpt: GptState::Whole,
                 blankness: Blankness::NotSampled,
-                signatures: Signatures::Found(found),
+                signatures: Signatures::Found(signatures),
                 ..blank()
             }));
         })
@@ -808,8 +808,8 @@ fn the_label_of_this_node_is_no_reason_against_its_drive() {
         label: case.label.as_ref(),
         label_trouble: None,
     };
-    let found = reasons::of_probe(&evidence, &case.rules, case.rules.classes.first());
-    let codes: Vec<RejectCode> = found.iter().map(|reason| reason.code).collect();
+    let rejections = reasons::of_probe(&evidence, &case.rules, case.rules.classes.first());
+    let codes: Vec<RejectCode> = rejections.iter().map(|reason| reason.code).collect();
     assert_eq!(codes, [RejectCode::Busy]);
 }
 
@@ -834,7 +834,7 @@ fn a_signature_is_described_by_what_is_known_of_it() {
 }
 
 #[test]
-fn only_a_loop_device_is_said_to_be_a_matter_of_the_config() {
+fn only_a_loop_device_is_reported_as_a_matter_of_the_config() {
     let virtual_ = |transport, kind: &str| {
         with(|case| {
             case.facts.transport = transport;

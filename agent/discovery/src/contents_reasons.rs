@@ -103,12 +103,12 @@ fn of_label(evidence: &Evidence<'_>, rules: &Rules, layout: Layout) -> Option<Re
 }
 
 fn of_signatures(probed: &Probed) -> Vec<Reject> {
-    let (found, ambiguous) = match &probed.signatures {
+    let (signatures, ambiguous) = match &probed.signatures {
         Signatures::Empty => return Vec::new(),
-        Signatures::Found(found) => (found, false),
-        Signatures::Ambiguous(found) => (found, true),
+        Signatures::Found(signatures) => (signatures, false),
+        Signatures::Ambiguous(signatures) => (signatures, true),
     };
-    let mut reasons: Vec<Reject> = found
+    let mut reasons: Vec<Reject> = signatures
         .iter()
         // The table of a drive with Drivebay's label, or the PV of its VG, is no foreign signature; the label decides further.
         .filter(|one| match probed.ours {
@@ -119,7 +119,7 @@ fn of_signatures(probed: &Probed) -> Vec<Reject> {
         .map(|one| reject(code_of(one), describe(one)))
         .collect();
     let kinds = || {
-        let kinds: Vec<&str> = found.iter().map(|one| one.kind.as_str()).collect();
+        let kinds: Vec<&str> = signatures.iter().map(|one| one.kind.as_str()).collect();
         if kinds.is_empty() {
             "that were gone at the second look".to_owned()
         } else {
@@ -131,7 +131,7 @@ fn of_signatures(probed: &Probed) -> Vec<Reject> {
             RejectCode::Ambivalent,
             format!("it has signatures that exclude each other {}", kinds()),
         ));
-    } else if found.is_empty() {
+    } else if signatures.is_empty() {
         // An empty list of ambiguous signatures counts neither as Empty nor as Found.
         reasons.push(reject(
             RejectCode::OtherSignature,
@@ -184,7 +184,9 @@ fn of_table(evidence: &Evidence<'_>, probed: &Probed) -> Vec<Reject> {
     let mut reasons = Vec::new();
     let signature = match &probed.signatures {
         Signatures::Empty => false,
-        Signatures::Found(found) | Signatures::Ambiguous(found) => found.iter().any(is_table),
+        Signatures::Found(signatures) | Signatures::Ambiguous(signatures) => {
+            signatures.iter().any(is_table)
+        }
     };
     match &probed.gpt {
         GptState::None => {}
@@ -196,8 +198,8 @@ fn of_table(evidence: &Evidence<'_>, probed: &Probed) -> Vec<Reject> {
         )),
     }
     // A claimed drive is not probed for a table.
-    let looked_for = probed.ours.is_none() && probed.gpt == GptState::None;
-    if !evidence.facts.partitions.is_empty() && !signature && looked_for {
+    let was_probed = probed.ours.is_none() && probed.gpt == GptState::None;
+    if !evidence.facts.partitions.is_empty() && !signature && was_probed {
         reasons.push(reject(
             RejectCode::PhantomTable,
             "the kernel has partitions without a partition table: it misread other data as an Atari table, or they were added by hand",

@@ -28,20 +28,20 @@ mod tests {
     use drivebay_model::LABEL_TYPE;
     use drivebay_sys::host_udev::RULE;
 
-    fn said(runs: bool, rule: Option<&str>) -> bool {
+    fn is_reported(runs: bool, rule: Option<&str>) -> bool {
         let rule = rule.map(str::to_owned);
         finding(&HostUdev { runs, rule }).is_some()
     }
 
     #[test]
-    fn a_host_with_udevd_and_without_the_rule_is_told_of() {
-        assert!(said(true, None));
-        assert!(!said(true, Some(RULE)));
+    fn a_host_with_udevd_and_without_the_rule_is_reported() {
+        assert!(is_reported(true, None));
+        assert!(!is_reported(true, Some(RULE)));
         // Masked, or reduced to comments.
-        assert!(said(true, Some("")));
-        assert!(said(true, Some("# DRIVEBAY_DRIVE\n")));
+        assert!(is_reported(true, Some("")));
+        assert!(is_reported(true, Some("# DRIVEBAY_DRIVE\n")));
         // udevd does not run.
-        assert!(!said(false, None));
+        assert!(!is_reported(false, None));
     }
 
     /// The rule matches bytes and names that are defined elsewhere.

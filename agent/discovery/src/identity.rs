@@ -22,9 +22,12 @@ pub(super) fn is_twin(one: &DriveFacts, other: &DriveFacts) -> bool {
         && !differ
 }
 
-/// Assigns a unique identity to each device. `facts`: all devices, with the identity that each has if it is alone. `known`: all known
-/// drives, missing ones included, by identity.
-pub(super) fn tell_apart(facts: &mut [DriveFacts], known: &BTreeMap<DriveId, DriveFacts>) {
+/// Assigns a unique identity to each device. `facts`: all devices, with the identity that each has if it is alone. `known_drives`: all
+/// known drives, missing ones included, by identity.
+pub(super) fn assign_identities(
+    facts: &mut [DriveFacts],
+    known_drives: &BTreeMap<DriveId, DriveFacts>,
+) {
     let mut groups: BTreeMap<DriveId, Vec<usize>> = BTreeMap::new();
     for (at, one) in facts.iter().enumerate().filter(|(_, one)| !one.hidden) {
         groups.entry(one.id.clone()).or_default().push(at);
@@ -32,7 +35,7 @@ pub(super) fn tell_apart(facts: &mut [DriveFacts], known: &BTreeMap<DriveId, Dri
     for (base, group) in groups {
         let names: Vec<Names> = group
             .iter()
-            .map(|at| Names::of(&base, &facts[*at], known))
+            .map(|at| Names::of(&base, &facts[*at], known_drives))
             .collect();
         let mut taken: BTreeSet<DriveId> = BTreeSet::new();
         // Known drives first: a new one never takes the identity of a known one.
@@ -60,18 +63,23 @@ struct Names {
 }
 
 impl Names {
-    fn of(base: &DriveId, facts: &DriveFacts, known: &BTreeMap<DriveId, DriveFacts>) -> Self {
+    fn of(
+        base: &DriveId,
+        facts: &DriveFacts,
+        known_drives: &BTreeMap<DriveId, DriveFacts>,
+    ) -> Self {
         let with_serial = with_serial(&facts.wwn, &facts.serial);
         let with_name = with_name(base, &facts.kernel_name);
         let own = [Some(base), with_serial.as_ref(), Some(&with_name)];
         let first = |fits: &dyn Fn(&DriveFacts) -> bool| {
             let mut own = own.into_iter().flatten();
-            own.find(|id| known.get(*id).is_some_and(fits)).cloned()
+            own.find(|id| known_drives.get(*id).is_some_and(fits))
+                .cloned()
         };
-        let before = first(&|known| is_device(known, facts));
+        let before = first(&|drive| is_device(drive, facts));
         let remembered =
-            first(&|known| is_unique_serial(&known.serial) && known.serial == facts.serial);
-        let of_base = known.get(base).map(|known| known.serial.as_str());
+            first(&|drive| is_unique_serial(&drive.serial) && drive.serial == facts.serial);
+        let of_base = known_drives.get(base).map(|drive| drive.serial.as_str());
         Self {
             before,
             remembered,
@@ -108,7 +116,7 @@ impl Names {
 }
 
 /// True if both are the same attachment of a device: kernel name, disk sequence number and serial number are equal.
-fn is_device(known: &DriveFacts, facts: &DriveFacts) -> bool {
+fn is_device(previous: &DriveFacts, facts: &DriveFacts) -> bool {
     let device = |facts: &DriveFacts| {
         (
             facts.kernel_name.clone(),
@@ -116,7 +124,7 @@ fn is_device(known: &DriveFacts, facts: &DriveFacts) -> bool {
             facts.serial.clone(),
         )
     };
-    device(known) == device(facts)
+    device(previous) == device(facts)
 }
 
 #[cfg(test)]
@@ -138,18 +146,21 @@ mod tests {
         }
     }
 
-    /// Returns the identities after a scan of these drives, and updates `known`.
-    fn scan(drives: &[DriveFacts], known: &mut BTreeMap<DriveId, DriveFacts>) -> Vec<String> {
+    /// Returns the identities after a scan of these drives, and updates `known_drives`.
+    fn scan(
+        drives: &[DriveFacts],
+        known_drives: &mut BTreeMap<DriveId, DriveFacts>,
+    ) -> Vec<String> {
         let mut facts = drives.to_vec();
-        tell_apart(&mut facts, known);
+        assign_identities(&mut facts, known_drives);
         let ids: BTreeSet<&DriveId> = facts.iter().map(|one| &one.id).collect();
         assert_eq!(ids.len(), facts.len(), "each has its own: {facts:?}");
-        known.extend(facts.iter().map(|one| (one.id.clone(), one.clone())));
+        known_drives.extend(facts.iter().map(|one| (one.id.clone(), one.clone())));
         facts.into_iter().map(|one| one.id.0).collect()
     }
 
     #[test]
-    fn two_drives_of_one_wwn_are_told_apart_by_their_serial_numbers() {
+    fn two_drives_of_one_wwn_are_distinguished_by_their_serial_numbers() {
         let (a, b) = (drive("sda", "A1B2", 1), drive("sdb", "C3D4", 2));
         let ids = scan(&[a.clone(), b.clone()], &mut BTreeMap::new());
         assert_eq!(ids, [format!("{BASE}_A1B2"), format!("{BASE}_C3D4")]);
@@ -159,44 +170,44 @@ mod tests {
 
     #[test]
     fn a_drive_keeps_its_identity_when_another_of_its_wwn_comes_goes_and_after_a_restart() {
-        let mut known = BTreeMap::new();
+        let mut known_drives = BTreeMap::new();
         let (a, b) = (drive("sda", "A1B2", 1), drive("sdb", "C3D4", 2));
         let other = format!("{BASE}_C3D4");
-        assert_eq!(scan(std::slice::from_ref(&a), &mut known), [BASE]);
+        assert_eq!(scan(std::slice::from_ref(&a), &mut known_drives), [BASE]);
         assert_eq!(
-            scan(&[b.clone(), a.clone()], &mut known),
+            scan(&[b.clone(), a.clone()], &mut known_drives),
             [other.as_str(), BASE]
         );
-        assert_eq!(scan(std::slice::from_ref(&a), &mut known), [BASE]);
+        assert_eq!(scan(std::slice::from_ref(&a), &mut known_drives), [BASE]);
         // Each one is known; after a reboot they have other names and numbers.
         let (a, b) = (drive("sdb", "A1B2", 11), drive("sda", "C3D4", 12));
         assert_eq!(
-            scan(&[b.clone(), a], &mut known.clone()),
+            scan(&[b.clone(), a], &mut known_drives.clone()),
             [other.as_str(), BASE]
         );
-        assert_eq!(scan(&[b], &mut known), [other]);
+        assert_eq!(scan(&[b], &mut known_drives), [other]);
     }
 
     #[test]
-    fn a_replacement_of_the_same_wwn_is_not_known_as_the_drive_before_it() {
-        let mut known = BTreeMap::new();
-        scan(&[drive("sda", "A1B2", 1)], &mut known);
-        let ids = scan(&[drive("sda", "C3D4", 5)], &mut known);
+    fn a_replacement_of_the_same_wwn_is_not_identified_as_the_drive_before_it() {
+        let mut known_drives = BTreeMap::new();
+        scan(&[drive("sda", "A1B2", 1)], &mut known_drives);
+        let ids = scan(&[drive("sda", "C3D4", 5)], &mut known_drives);
         assert_eq!(ids, [format!("{BASE}_C3D4")]);
     }
 
     #[test]
-    fn drives_that_nothing_tells_apart_are_twins_and_the_known_one_keeps_its_identity() {
+    fn drives_that_nothing_distinguishes_are_twins_and_the_known_one_keeps_its_identity() {
         for serials in [["", ""], ["A1B2", "A1B2"], ["00000000", "00000000"]] {
             let (a, b) = (drive("sda", serials[0], 1), drive("sdb", serials[1], 2));
             assert!(is_twin(&a, &b) && is_twin(&b, &a), "{serials:?}");
-            let mut known = BTreeMap::new();
-            scan(std::slice::from_ref(&a), &mut known);
-            let ids = scan(&[b.clone(), a.clone()], &mut known);
+            let mut known_drives = BTreeMap::new();
+            scan(std::slice::from_ref(&a), &mut known_drives);
+            let ids = scan(&[b.clone(), a.clone()], &mut known_drives);
             assert_eq!(ids[1], BASE, "{serials:?}");
-            let mut told = [b, a];
-            tell_apart(&mut told, &known);
-            assert!(is_twin(&told[0], &told[1]), "told apart or not");
+            let mut assigned = [b, a];
+            assign_identities(&mut assigned, &known_drives);
+            assert!(is_twin(&assigned[0], &assigned[1]), "told apart or not");
         }
         assert!(is_twin(&drive("sda", "A1B2", 1), &drive("sdb", "", 2)));
     }
@@ -208,7 +219,7 @@ mod tests {
             ..drive("nvme0c0n1", "A1B2", 0)
         };
         let mut facts = [drive("nvme0n1", "A1B2", 1), hidden];
-        tell_apart(&mut facts, &BTreeMap::new());
+        assign_identities(&mut facts, &BTreeMap::new());
         assert!(facts.iter().all(|one| one.id.0 == BASE));
         assert!(!is_twin(&facts[0], &facts[1]));
     }

@@ -41,8 +41,8 @@ impl Job for SwitchLight {
     fn run(self, context: &mut Context) -> Result<By, SwitchLightError> {
         let (root, kernel_name) = (Path::new("/sys"), &self.drive.kernel_name);
         context.step("identifying the drive");
-        let found = sysfs::identify(root, kernel_name);
-        if !found.is_ok_and(|found| found.is(&self.drive.id)) {
+        let identified = sysfs::identify(root, kernel_name);
+        if !identified.is_ok_and(|drive| drive.is(&self.drive.id)) {
             return Err(SwitchLightError::NotThisDrive {
                 drive: self.drive.id.to_string(),
                 kernel_name: kernel_name.clone(),

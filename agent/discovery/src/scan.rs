@@ -130,18 +130,18 @@ pub async fn scan(
     listener: &impl Listener,
 ) -> Result<Scan, ScanError> {
     let mut facts = enumerate(settings).await?;
-    identity::tell_apart(&mut facts, &settings.known);
+    identity::assign_identities(&mut facts, &settings.known);
     listener.enumerated(&facts);
     let targets = facts.iter().map(|facts| target(facts, rules)).collect();
     let (answered, answers) = mpsc::unbounded_channel();
-    let (seen, ()) = tokio::join!(
+    let (entries, ()) = tokio::join!(
         gather(pool, targets, only, previous, settings, questions, answered),
         show(&facts, rules, settings, answers, listener),
     );
     // After the probes, so that mounts made meanwhile count.
     let host = host_use(settings).await?;
-    let drives = facts.iter().zip(seen);
-    let drives = drives.map(|(one, seen)| scanned(one, &facts, &host, seen, rules));
+    let drives = facts.iter().zip(entries);
+    let drives = drives.map(|(one, entry)| scanned(one, &facts, &host, entry, rules));
     let drives = drives.collect();
     Ok(Scan { drives, host })
 }
@@ -162,9 +162,9 @@ async fn show(
         let Ok(host) = host_use(settings).await else {
             continue;
         };
-        let drives = batch.into_iter().filter_map(|(index, seen)| {
+        let drives = batch.into_iter().filter_map(|(index, entry)| {
             let one = all.get(index)?;
-            Some(scanned(one, all, &host, seen, rules))
+            Some(scanned(one, all, &host, entry, rules))
         });
         listener.scanned(all, drives.collect());
     }
@@ -175,30 +175,30 @@ fn scanned(
     one: &DriveFacts,
     all: &[DriveFacts],
     host: &HostUse,
-    seen: ProbeResults,
+    entry: ProbeResults,
     rules: &Rules,
 ) -> Scanned {
-    let unfinished = seen.unfinished.then(|| as_if_blank(one, &seen));
+    let unfinished = entry.unfinished.then(|| as_if_blank(one, &entry));
     let (judged, probed) = match &unfinished {
         Some((judged, probed)) => (judged, probed.as_ref()),
-        None => (one, seen.probed.as_ref()),
+        None => (one, entry.probed.as_ref()),
     };
     let evidence = Evidence {
         facts: judged,
         all,
         host,
         probed,
-        label: seen
+        label: entry
             .contents
             .as_ref()
-            .filter(|_| seen.trouble.is_none())
+            .filter(|_| entry.trouble.is_none())
             .map(|contents| &contents.label),
-        label_trouble: seen.label_trouble.as_deref(),
+        label_trouble: entry.label_trouble.as_deref(),
     };
-    let judgement = closed(claim::judge(&evidence, rules), &seen);
+    let judgement = closed(claim::judge(&evidence, rules), &entry);
     Scanned {
         facts: one.clone(),
-        seen,
+        seen: entry,
         judgement,
     }
 }
@@ -238,13 +238,13 @@ async fn host_use(settings: &Settings) -> Result<HostUse, ScanError> {
 /// its own table before its label. The next claim completes it, after probing again under the lock.
 fn as_if_blank(
     facts: &DriveFacts,
-    seen: &ProbeResults,
+    entry: &ProbeResults,
 ) -> (DriveFacts, Option<Result<Probed, ProbeError>>) {
     let facts = DriveFacts {
         partitions: Vec::new(),
         ..facts.clone()
     };
-    let probed = seen.probed.clone().map(|probed| {
+    let probed = entry.probed.clone().map(|probed| {
         probed.map(|probed| Probed {
             signatures: Signatures::Empty,
             gpt: GptState::None,
@@ -280,15 +280,15 @@ fn target(facts: &DriveFacts, rules: &Rules) -> Target {
 
 /// Fails closed, independently of the rules: a drive without a successful probe is neither available nor claimed, and its reasons say why
 /// the probe failed.
-fn closed(judgement: Judgement, seen: &ProbeResults) -> Judgement {
-    let proven = seen.trouble.is_none() && matches!(seen.probed, Some(Ok(_)));
+fn closed(judgement: Judgement, entry: &ProbeResults) -> Judgement {
+    let proven = entry.trouble.is_none() && matches!(entry.probed, Some(Ok(_)));
     let (class, mut reasons) = match judgement {
         Judgement::Rejected { class, reasons } => (class, reasons),
         kept if proven => return kept,
         Judgement::Available { class } => (Some(class), Vec::new()),
         Judgement::Claimed => (None, Vec::new()),
     };
-    let detail = match (&seen.trouble, &seen.probed) {
+    let detail = match (&entry.trouble, &entry.probed) {
         (Some(trouble), _) => Some(trouble.clone()),
         (None, Some(Err(error))) => Some(chain(error)),
         (None, None) if reasons.is_empty() => Some("it was not probed".into()),
@@ -296,8 +296,8 @@ fn closed(judgement: Judgement, seen: &ProbeResults) -> Judgement {
     };
     if let Some(detail) = detail {
         // The rules may have chosen a better code for a probe that ran and failed; a probe without any result is reported here.
-        let told = !reasons.is_empty() && seen.trouble.is_none();
-        if !told {
+        let is_reported = !reasons.is_empty() && entry.trouble.is_none();
+        if !is_reported {
             reasons.retain(|reject| reject.code != RejectCode::ProbeFailed);
             reasons.push(Reject {
                 code: RejectCode::ProbeFailed,

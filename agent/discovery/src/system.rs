@@ -58,7 +58,7 @@ pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path, in_pod: bool) -> io
     let mut scan = Scan {
         topology: &topology,
         namespaces: &namespaces,
-        found: HostUse {
+        host: HostUse {
             unknown: stranger(proc, in_pod, &namespaces),
             ..HostUse::default()
         },
@@ -74,7 +74,7 @@ pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path, in_pod: bool) -> io
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(no_claims(&proc.join("swaps"), &error.to_string())),
     }
-    Ok(scan.found)
+    Ok(scan.host)
 }
 
 /// Returns why pid 1 is not the host's first process, or why its mounts are not those that this process shares.
@@ -116,8 +116,8 @@ fn no_claims(path: &Path, why: &str) -> io::Error {
 struct Scan<'a> {
     topology: &'a Topology,
     namespaces: &'a [Vec<MountEntry>],
-    found: HostUse,
-    // Contents of `found.mounted`; a drive may have thousands of mounts.
+    host: HostUse,
+    // Contents of `host.mounted`; a drive may have thousands of mounts.
     added: HashSet<(String, String)>,
     // Caches of the disks below a device and below a file, which each mount needs.
     below: RefCell<HashMap<String, BTreeSet<String>>>,
@@ -130,7 +130,7 @@ impl Scan<'_> {
             let at = mount.mount_point.to_string_lossy().into_owned();
             for disk in self.disks_of(mount)? {
                 if self.added.insert((disk.clone(), at.clone())) {
-                    let of_disk = self.found.mounted.entry(disk).or_default();
+                    let of_disk = self.host.mounted.entry(disk).or_default();
                     of_disk.push(at.clone());
                 }
             }
@@ -146,7 +146,7 @@ impl Scan<'_> {
                     continue;
                 };
                 for disk in self.disks_of(mount)? {
-                    add(&mut self.found.system, disk, dir);
+                    add(&mut self.host.system, disk, dir);
                 }
             }
         }
@@ -169,8 +169,8 @@ impl Scan<'_> {
                 _ => self.disks_of_file(&path)?,
             };
             for disk in disks {
-                add(&mut self.found.swap, disk.clone(), &path);
-                add(&mut self.found.system, disk, "swap");
+                add(&mut self.host.swap, disk.clone(), &path);
+                add(&mut self.host.system, disk, "swap");
             }
         }
         Ok(())
@@ -188,8 +188,8 @@ impl Scan<'_> {
 
     /// Returns the disks below a file: those of the mounts that contain its path, in either namespace.
     fn disks_of_file(&self, path: &str) -> io::Result<BTreeSet<String>> {
-        if let Some(known) = self.files.borrow().get(path) {
-            return Ok(known.clone());
+        if let Some(cached) = self.files.borrow().get(path) {
+            return Ok(cached.clone());
         }
         let mut disks = BTreeSet::new();
         for mount in self
@@ -201,8 +201,8 @@ impl Scan<'_> {
                 disks.extend(self.topology.whole_disks(&name)?);
             }
         }
-        let found = disks.clone();
-        self.files.borrow_mut().insert(path.to_owned(), found);
+        let cached = disks.clone();
+        self.files.borrow_mut().insert(path.to_owned(), cached);
         Ok(disks)
     }
 
@@ -216,8 +216,8 @@ impl Scan<'_> {
 
     /// Returns the whole disks below a device; through loop devices, also the drive of their file.
     fn down(&self, name: &str) -> io::Result<BTreeSet<String>> {
-        if let Some(known) = self.below.borrow().get(name) {
-            return Ok(known.clone());
+        if let Some(cached) = self.below.borrow().get(name) {
+            return Ok(cached.clone());
         }
         let mut disks = self.topology.whole_disks(name)?;
         let files: Vec<String> = disks
@@ -227,8 +227,8 @@ impl Scan<'_> {
         for file in files {
             disks.extend(self.disks_of_file(&file)?);
         }
-        let found = disks.clone();
-        self.below.borrow_mut().insert(name.to_owned(), found);
+        let cached = disks.clone();
+        self.below.borrow_mut().insert(name.to_owned(), cached);
         Ok(disks)
     }
 
@@ -417,7 +417,7 @@ mod tests {
                 "9 0 0:50 / / rw - overlay overlay rw\n8 9 8:16 / /var/lib/kubelet rw {group} - xfs /dev/sdb rw\n"
             )
         };
-        for (group, same, known) in [
+        for (group, same, is_host) in [
             ("shared:7", false, true),
             ("master:7", false, true),
             ("shared:9 master:1", false, true),
@@ -427,7 +427,7 @@ mod tests {
         ] {
             let own = own(group).replace("  ", " ");
             let used = host_of(first, "", Some((&own, same))).unwrap();
-            assert_eq!(used.unknown.is_none(), known, "{group} {same}: {used:?}");
+            assert_eq!(used.unknown.is_none(), is_host, "{group} {same}: {used:?}");
         }
         assert_eq!(host(first, "").unwrap().unknown, None, "no pod");
     }

@@ -149,10 +149,10 @@ impl Topology {
     /// Returns all disks below a device: virtual ones in between and those at the bottom.
     pub(super) fn whole_disks(&self, name: &str) -> io::Result<BTreeSet<String>> {
         let mut disks = BTreeSet::new();
-        let mut seen = BTreeSet::new();
+        let mut visited = BTreeSet::new();
         let mut open = vec![name.to_owned()];
         while let Some(name) = open.pop() {
-            if !seen.insert(name.clone()) {
+            if !visited.insert(name.clone()) {
                 continue;
             }
             let device = self.devices.get(&name).ok_or_else(|| {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_of_which_cannot_be_told_whether_it_is_a_partition_is_no_disk() {
+    fn a_device_that_may_be_a_partition_is_no_disk() {
         let sys = mapped();
         let unreadable = sys.path().join("devices/virtual/block/dm-0/partition");
         // A link to itself: accessing it fails, which does not prove that it is absent.

@@ -114,9 +114,9 @@ mod tests {
                 device: device.into(),
                 sector,
             };
-            let found = place(&snapshot(), &report);
+            let result = place(&snapshot(), &report);
             let expected = expected.map(|at| (DriveId("wwn-sda".into()), at));
-            assert_eq!(found, expected, "{device} {sector:?}");
+            assert_eq!(result, expected, "{device} {sector:?}");
         }
     }
 
@@ -145,12 +145,12 @@ mod tests {
                 device: device.into(),
                 sector,
             };
-            let found = subject(&snapshot(), &report);
+            let result = subject(&snapshot(), &report);
             let expected = expected.map(|(drive, volume)| Subject {
                 drive: DriveId(drive.into()),
                 volume,
             });
-            assert_eq!(found, expected, "{device} {sector:?}");
+            assert_eq!(result, expected, "{device} {sector:?}");
         }
     }
 }

@@ -70,7 +70,7 @@ pub fn read(sysfs: &Path, name: &str) -> io::Result<Option<DeviceState>> {
 }
 
 /// Returns the new and ready volumes for which a scan has found a device.
-pub fn to_be_looked_at(snapshot: &Snapshot) -> Vec<(Uuid, Placed)> {
+pub fn volumes_to_check(snapshot: &Snapshot) -> Vec<(Uuid, Placed)> {
     let volumes = snapshot.volumes.values();
     volumes
         .filter(|volume| matches!(volume.state, VolumeState::New | VolumeState::Ready))
@@ -79,13 +79,13 @@ pub fn to_be_looked_at(snapshot: &Snapshot) -> Vec<(Uuid, Placed)> {
         .collect()
 }
 
-/// Compares a volume's device with its record; empty if they agree. `seen`: the device that has this name now, if any.
-pub fn judge(placed: &Placed, seen: Option<&DeviceState>) -> Vec<Condition> {
+/// Compares a volume's device with its record; empty if they agree. `state`: the device that has this name now, if any.
+pub fn judge(placed: &Placed, state: Option<&DeviceState>) -> Vec<Condition> {
     let name = placed.device.as_deref().unwrap_or_default();
     let condition = |reason, message: String| vec![Condition::new(reason, message)];
     let of_another =
-        |seen: &&DeviceState| seen.dev != placed.dev || seen.dm_uuid != dm_uuid(placed, seen);
-    let Some(seen) = seen.filter(|seen| !of_another(seen)) else {
+        |state: &&DeviceState| state.dev != placed.dev || state.dm_uuid != dm_uuid(placed, state);
+    let Some(state) = state.filter(|state| !of_another(state)) else {
         return condition(
             Reason::DeviceGone,
             format!(
@@ -93,7 +93,7 @@ pub fn judge(placed: &Placed, seen: Option<&DeviceState>) -> Vec<Condition> {
             ),
         );
     };
-    if seen.suspended {
+    if state.suspended {
         return condition(
             Reason::DeviceSuspended,
             format!(
@@ -102,12 +102,12 @@ pub fn judge(placed: &Placed, seen: Option<&DeviceState>) -> Vec<Condition> {
         );
     }
     let record = &placed.record;
-    let right = |bytes: u64| seen.size_bytes == bytes;
-    let moved = seen
+    let right = |bytes: u64| state.size_bytes == bytes;
+    let moved = state
         .start_bytes
         .is_some_and(|start| start != record.extent.start);
     if moved || !(right(record.extent.len) || record.growing_to.is_some_and(|to| right(to.len))) {
-        let lost = moved || seen.size_bytes < record.extent.len;
+        let lost = moved || state.size_bytes < record.extent.len;
         let mut changed = condition(
             Reason::DeviceChanged,
             format!(
@@ -121,7 +121,7 @@ pub fn judge(placed: &Placed, seen: Option<&DeviceState>) -> Vec<Condition> {
         }
         return changed;
     }
-    if seen.read_only {
+    if state.read_only {
         return condition(
             Reason::DeviceReadOnly,
             format!(
@@ -133,10 +133,10 @@ pub fn judge(placed: &Placed, seen: Option<&DeviceState>) -> Vec<Condition> {
 }
 
 // A partition has no uuid: any is accepted.
-fn dm_uuid(placed: &Placed, seen: &DeviceState) -> Option<String> {
+fn dm_uuid(placed: &Placed, state: &DeviceState) -> Option<String> {
     match &placed.dm_uuid {
         Some(expected) => Some(expected.clone()),
-        None => seen.dm_uuid.clone(),
+        None => state.dm_uuid.clone(),
     }
 }
 
@@ -154,9 +154,9 @@ impl Debounced {
     /// Stores the result of a check, and returns the volumes for which the check before found the same.
     pub fn update(
         &mut self,
-        seen: BTreeMap<Uuid, Vec<Condition>>,
+        conditions: BTreeMap<Uuid, Vec<Condition>>,
     ) -> BTreeMap<Uuid, Vec<Condition>> {
-        let before = std::mem::replace(&mut self.0, seen);
+        let before = std::mem::replace(&mut self.0, conditions);
         let same = self
             .0
             .iter()
@@ -182,38 +182,38 @@ mod tests {
         }
     }
 
-    fn told(placed: &Placed, change: impl FnOnce(&mut DeviceState)) -> String {
-        let mut seen = right();
-        change(&mut seen);
-        let conditions = judge(placed, Some(&seen)).into_iter();
+    fn conditions_after(placed: &Placed, change: impl FnOnce(&mut DeviceState)) -> String {
+        let mut state = right();
+        change(&mut state);
+        let conditions = judge(placed, Some(&state)).into_iter();
         conditions
             .map(|condition| format!("{} {}", condition.status, condition.reason))
             .collect()
     }
 
     #[test]
-    fn each_change_behind_our_back_is_told_as_what_it_is() {
+    fn each_manual_change_of_a_device_raises_its_own_condition() {
         let placed = samples::placed(7, RecordState::New);
-        assert_eq!(told(&placed, |_| ()), "");
+        assert_eq!(conditions_after(&placed, |_| ()), "");
         assert_eq!(judge(&placed, None)[0].reason, Reason::DeviceGone);
         assert_eq!(
-            told(&placed, |seen| seen.dev = Some((8, 3))),
+            conditions_after(&placed, |state| state.dev = Some((8, 3))),
             "INACCESSIBLE DeviceGone"
         );
         assert_eq!(
-            told(&placed, |seen| seen.size_bytes -= 512),
+            conditions_after(&placed, |state| state.size_bytes -= 512),
             "INACCESSIBLE DeviceChanged"
         );
         assert_eq!(
-            told(&placed, |seen| seen.size_bytes += 512),
+            conditions_after(&placed, |state| state.size_bytes += 512),
             "DEGRADED DeviceChanged"
         );
         assert_eq!(
-            told(&placed, |seen| seen.start_bytes = Some(0)),
+            conditions_after(&placed, |state| state.start_bytes = Some(0)),
             "INACCESSIBLE DeviceChanged"
         );
         assert_eq!(
-            told(&placed, |seen| seen.read_only = true),
+            conditions_after(&placed, |state| state.read_only = true),
             "DEGRADED DeviceReadOnly"
         );
         let mut growing = placed.clone();
@@ -221,8 +221,11 @@ mod tests {
             start: 8 << 20,
             len: 2 << 30,
         });
-        assert_eq!(told(&growing, |seen| seen.size_bytes = 2 << 30), "");
-        assert_eq!(told(&growing, |_| ()), "");
+        assert_eq!(
+            conditions_after(&growing, |state| state.size_bytes = 2 << 30),
+            ""
+        );
+        assert_eq!(conditions_after(&growing, |_| ()), "");
     }
 
     #[test]
@@ -230,10 +233,10 @@ mod tests {
         let mut placed = samples::placed(7, RecordState::New);
         placed.dm_uuid = Some("LVM-a".into());
         let of = |uuid: &'static str, suspended| {
-            told(&placed, move |seen| {
-                seen.start_bytes = None;
-                seen.dm_uuid = Some(uuid.into());
-                seen.suspended = suspended;
+            conditions_after(&placed, move |state| {
+                state.start_bytes = None;
+                state.dm_uuid = Some(uuid.into());
+                state.suspended = suspended;
             })
         };
         assert_eq!(of("LVM-a", false), "");
@@ -256,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sysfs_says_is_read_and_a_name_that_is_gone_is_no_error() {
+    fn attributes_in_sysfs_are_read_and_a_name_that_is_gone_is_no_error() {
         let dir = tempfile::tempdir().unwrap();
         let device = dir.path().join("class/block/dm-3");
         fs::create_dir_all(device.join("dm")).unwrap();
@@ -269,7 +272,7 @@ mod tests {
         ] {
             fs::write(device.join(file), text).unwrap();
         }
-        let seen = DeviceState {
+        let expected = DeviceState {
             dev: Some((253, 3)),
             size_bytes: 4096,
             start_bytes: None,
@@ -277,7 +280,7 @@ mod tests {
             dm_uuid: Some("LVM-a".into()),
             suspended: false,
         };
-        assert_eq!(read(dir.path(), "dm-3").unwrap(), Some(seen));
+        assert_eq!(read(dir.path(), "dm-3").unwrap(), Some(expected));
         assert_eq!(read(dir.path(), "dm-4").unwrap(), None);
         fs::write(device.join("size"), "many").unwrap();
         assert!(read(dir.path(), "dm-3").is_err());

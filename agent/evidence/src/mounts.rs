@@ -77,7 +77,7 @@ struct Inner {
     places: Places,
     calls: u64,
     // Mounts that existed when the agent started, by path. They may be ours until they are unmounted.
-    found: BTreeMap<PathBuf, (MountEntry, Role)>,
+    initial: BTreeMap<PathBuf, (MountEntry, Role)>,
 }
 
 /// Mounts that should exist now, shared by the calls that change them and the task that checks them.
@@ -100,7 +100,7 @@ impl Expected {
         volume: Uuid,
         role: Role,
         read_only: bool,
-        asked: RequestedMount,
+        request: RequestedMount,
     ) {
         let mut inner = self.lock();
         inner.calls += 1;
@@ -113,9 +113,9 @@ impl Expected {
             volume,
             role,
             read_only,
-            pod: asked.pod,
-            options: asked.options,
-            exclusive: asked.exclusive,
+            pod: request.pod,
+            options: request.options,
+            exclusive: request.exclusive,
             call,
         };
         inner.places.insert(path, place);
@@ -126,10 +126,10 @@ impl Expected {
     /// Removes a resolved path from the mounts that should exist: our own unmount begins.
     pub fn forget(&self, path: &Path) {
         let mut inner = self.lock();
-        inner.found.remove(path);
-        let known = inner.places.remove(path).is_some();
+        inner.initial.remove(path);
+        let removed = inner.places.remove(path).is_some();
         drop(inner);
-        if known {
+        if removed {
             self.changed.notify_one();
         }
     }
@@ -147,7 +147,7 @@ impl Expected {
     }
 
     /// Returns the request for the mount of this volume at the path; empty if none is recorded.
-    pub fn asked(&self, volume: Uuid, path: &Path) -> RequestedMount {
+    pub fn request_of(&self, volume: Uuid, path: &Path) -> RequestedMount {
         let inner = self.lock();
         let place = inner
             .places
@@ -212,8 +212,8 @@ impl Expected {
         inner.places = places;
         for mount in mounts.iter().map(Borrow::borrow) {
             if let Some(role) = role_in(kubelet_dir, &mount.mount_point) {
-                let found = (mount.clone(), role);
-                inner.found.insert(mount.mount_point.clone(), found);
+                let entry = (mount.clone(), role);
+                inner.initial.insert(mount.mount_point.clone(), entry);
             }
         }
     }
@@ -232,11 +232,11 @@ impl Expected {
         let snapshot = current();
         let mut drives = snapshot.drives.values();
         let is_open = drives.any(|drive| drive.state == DriveState::NotScanned);
-        for (path, (mount, role)) in std::mem::take(&mut inner.found) {
+        for (path, (mount, role)) in std::mem::take(&mut inner.initial) {
             let mut volumes = snapshot.volumes.values();
             let volume = volumes.find(|volume| is_of(&mount, &volume.placed));
             if volume.is_none() && is_open {
-                inner.found.insert(path, (mount, role));
+                inner.initial.insert(path, (mount, role));
             } else if let Some(volume) = volume
                 && inner.places.len() < MOST
             {
@@ -252,8 +252,8 @@ impl Expected {
                 });
             }
         }
-        let known = |place: &Place| snapshot.volumes.contains_key(&place.volume);
-        inner.places.retain(|_, place| known(place));
+        let exists = |place: &Place| snapshot.volumes.contains_key(&place.volume);
+        inner.places.retain(|_, place| exists(place));
     }
 
     /// Waits for a change. Several changes may be reported as one.
@@ -357,7 +357,7 @@ fn is_deleted(mount: &MountEntry) -> bool {
 
 fn wrong_at(
     role: Role,
-    asked_read_only: bool,
+    requested_read_only: bool,
     top: Option<&MountEntry>,
     placed: &Placed,
     is_of: impl Fn(&MountEntry, &Placed) -> bool,
@@ -381,7 +381,7 @@ fn wrong_at(
     let read_only = top.read_only()
         || top.super_read_only()
         || mountinfo::has_option(&top.super_options, "emergency_ro");
-    (!block && !asked_read_only && read_only).then_some(MountFault::ReadOnly)
+    (!block && !requested_read_only && read_only).then_some(MountFault::ReadOnly)
 }
 
 /// Returns the condition of a path where a mount is missing.

@@ -71,8 +71,8 @@ fn is_of(mount: &MountEntry, placed: &Placed) -> bool {
 
 fn reasons(places: &Places, rows: &str, dev: Option<(u32, u32)>) -> Vec<String> {
     let mounts = mountinfo::parse(rows.as_bytes()).unwrap();
-    let found = judge(places, places, &mounts, &snapshot(dev), is_of);
-    found
+    let conditions = judge(places, places, &mounts, &snapshot(dev), is_of);
+    conditions
         .into_values()
         .flatten()
         .map(|condition| format!("{} {}", condition.status, condition.reason))
@@ -84,13 +84,13 @@ fn row(id: u32, parent: u32, dev: &str, at: &str, own: &str, of_all: &str) -> St
 }
 
 #[test]
-fn each_thing_that_can_be_wrong_with_a_mount_is_told_as_what_it_is() {
+fn each_fault_of_a_mount_raises_its_own_condition() {
     let dev = Some((8, 2));
     let staged = row(5, 1, "8:2", STAGING, "rw", "rw");
     let published = row(6, 1, "8:2", TARGET, "rw", "rw");
     let at_target = |own: &str, of_all: &str| row(6, 1, "8:2", TARGET, own, of_all);
     let over = row(9, 6, "8:9", TARGET, "rw", "rw");
-    for (rows, told) in [
+    for (rows, reported) in [
         (staged.clone() + &published, &[][..]),
         (published.clone(), &["INACCESSIBLE StagingMountMissing"]),
         (staged.clone(), &["INACCESSIBLE TargetMountMissing"]),
@@ -124,12 +124,16 @@ fn each_thing_that_can_be_wrong_with_a_mount_is_told_as_what_it_is() {
             &[],
         ),
     ] {
-        assert_eq!(reasons(&expected(false).now(), &rows, dev), told, "{rows}");
+        assert_eq!(
+            reasons(&expected(false).now(), &rows, dev),
+            reported,
+            "{rows}"
+        );
     }
 }
 
 #[test]
-fn what_was_asked_for_read_only_may_be_so_and_a_drive_that_is_away_is_not_compared() {
+fn a_mount_requested_read_only_may_be_so_and_a_missing_drive_is_not_compared() {
     let rows = row(5, 1, "8:2", STAGING, "ro", "ro") + &row(6, 1, "8:2", TARGET, "ro", "ro");
     assert_eq!(reasons(&expected(true).now(), &rows, Some((8, 2))), [""; 0]);
     assert_eq!(reasons(&expected(true).now(), &rows, None), [""; 0]);
@@ -142,7 +146,7 @@ fn what_was_asked_for_read_only_may_be_so_and_a_drive_that_is_away_is_not_compar
 }
 
 #[test]
-fn a_device_that_was_bound_and_is_gone_is_told_as_that_and_not_while_its_drive_is_away() {
+fn a_bound_device_that_is_gone_is_reported_but_not_while_its_drive_is_missing() {
     let staged = row(5, 1, "8:2", STAGING, "rw", "rw");
     let node = format!("6 1 0:6 /sda2//deleted {TARGET} rw - devtmpfs udev rw\n");
     let rows = staged + &node;
@@ -153,7 +157,7 @@ fn a_device_that_was_bound_and_is_gone_is_told_as_that_and_not_while_its_drive_i
 
 #[test]
 fn what_our_own_calls_change_while_the_table_is_read_is_no_trouble() {
-    let told = |before: &Places, after: &Places| {
+    let count = |before: &Places, after: &Places| {
         judge(
             before,
             after,
@@ -165,14 +169,14 @@ fn what_our_own_calls_change_while_the_table_is_read_is_no_trouble() {
     };
     let expected = expected(false);
     let before = expected.now();
-    assert_eq!(told(&before, &before), 1);
+    assert_eq!(count(&before, &before), 1);
     // Published after the table was read.
-    assert_eq!(told(&Places::new(), &before), 0);
+    assert_eq!(count(&Places::new(), &before), 0);
     // Unmounted meanwhile, and unmounted and mounted again.
     for path in [STAGING, TARGET] {
         expected.forget(Path::new(path));
     }
-    assert_eq!(told(&before, &expected.now()), 0);
+    assert_eq!(count(&before, &expected.now()), 0);
     for path in [STAGING, TARGET] {
         expected.expect(
             path.into(),
@@ -182,7 +186,7 @@ fn what_our_own_calls_change_while_the_table_is_read_is_no_trouble() {
             RequestedMount::default(),
         );
     }
-    assert_eq!(told(&before, &expected.now()), 0);
+    assert_eq!(count(&before, &expected.now()), 0);
 }
 
 #[test]
@@ -199,12 +203,12 @@ fn mounts_of_an_earlier_agent_are_known_by_the_kubelets_layout_unless_they_are_u
     assert_eq!(expected.now(), Places::new());
     expected.settle(|| Arc::new(snapshot.clone()), is_of);
     let places = expected.now();
-    let seen: Vec<_> = places
+    let recorded: Vec<_> = places
         .iter()
         .map(|(path, place)| (path.to_str().unwrap(), place.role, place.read_only))
         .collect();
     assert_eq!(
-        seen,
+        recorded,
         [
             (STAGING, Role::Staging, false),
             (TARGET, Role::Target, true)

@@ -113,14 +113,14 @@ mod tests {
             // Where the records of partitions would lie.
             (2048, None),
         ] {
-            let found = volume_at(&drive, mib << 20);
-            assert_eq!(found, expected.map(Uuid::from_u128), "at {mib} MiB");
+            let uuid = volume_at(&drive, mib << 20);
+            assert_eq!(uuid, expected.map(Uuid::from_u128), "at {mib} MiB");
         }
     }
 
     #[test]
     fn every_place_is_aligned_within_the_drive_and_of_our_mark_or_a_volume() {
-        let (drive, mut seen) = (drive(), [0; 3]);
+        let (drive, mut counts) = (drive(), [0; 3]);
         for step in 0..1000 {
             let (which, whereabouts) =
                 (f64::from(step) / 1000.0, f64::from(step * 7 % 1000) / 999.0);
@@ -128,15 +128,15 @@ mod tests {
             assert_eq!(place % 4096, 0);
             assert!(place + 4096 <= drive.facts.size_bytes, "{place}");
             match volume_at(&drive, place).map(|uuid| uuid.as_u128()) {
-                Some(7) => seen[1] += 1,
-                Some(8) => seen[2] += 1,
+                Some(7) => counts[1] += 1,
+                Some(8) => counts[2] += 1,
                 _ => {
                     assert!(place < 8 << 20, "{place}");
-                    seen[0] += 1;
+                    counts[0] += 1;
                 }
             }
         }
-        assert!(seen.iter().all(|count| *count > 100), "{seen:?}");
+        assert!(counts.iter().all(|count| *count > 100), "{counts:?}");
         let mut empty = drive.clone();
         empty.contents = None;
         assert!(place(&empty, 0.5, 1.0) + 4096 <= empty.facts.size_bytes);

@@ -82,10 +82,10 @@ impl Notes {
     /// Returns the evidence that still counts after a reboot. Filesystem errors are dropped, since every filesystem is
     /// mounted again. `then` converts times to the clock of this boot; an entry for which it returns None is dropped.
     pub fn after_a_boot(mut self, then: impl Fn(Duration) -> Option<Duration>) -> Self {
-        for seen in self.drives.values_mut().chain(self.volumes.values_mut()) {
-            let of_drives = std::mem::take(seen).into_iter();
+        for times in self.drives.values_mut().chain(self.volumes.values_mut()) {
+            let of_drives = std::mem::take(times).into_iter();
             let of_drives = of_drives.filter(|(kind, _)| is_of_drive(*kind));
-            *seen = of_drives
+            *times = of_drives
                 .filter_map(|(kind, at)| Some((kind, then(at)?)))
                 .collect();
         }
@@ -110,8 +110,8 @@ pub struct HealthRegistry {
     // Diskseq that the evidence belongs to, of drives without an identity of their own.
     appearances: BTreeMap<DriveId, u64>,
     // Result of the last check, by source; empty results are not kept.
-    looks: BTreeMap<(Uuid, Source), Vec<Condition>>,
-    drive_looks: BTreeMap<(DriveId, Source), Vec<Finding>>,
+    conditions: BTreeMap<(Uuid, Source), Vec<Condition>>,
+    findings: BTreeMap<(DriveId, Source), Vec<Finding>>,
     // Time at which an entry of `notes` was new, by drive, volume and kind.
     began: BTreeMap<(DriveId, Option<Uuid>, Kind), Duration>,
     // Times at which a drive disappeared.
@@ -124,26 +124,26 @@ pub struct HealthRegistry {
 impl HealthRegistry {
     /// Replaces the conditions that this source found for the volume. True if they differ from the last ones.
     pub fn record(&mut self, volume: Uuid, source: Source, conditions: Vec<Condition>) -> bool {
-        replace(&mut self.looks, (volume, source), conditions)
+        replace(&mut self.conditions, (volume, source), conditions)
     }
 
     /// Replaces the findings of this source for the drive. Each makes the drive SUSPECT. True if they differ from the last
     /// ones.
     pub fn record_drive(&mut self, drive: DriveId, source: Source, findings: Vec<Finding>) -> bool {
-        replace(&mut self.drive_looks, (drive, source), findings)
+        replace(&mut self.findings, (drive, source), findings)
     }
 
     /// Notes that the kernel reported this kind for the subject at `now`. True if that is new: not noted before, or reported
     /// again for the first time since an acknowledgement.
     pub fn note(&mut self, subject: &Subject, kind: Kind, now: Duration) -> bool {
         // The latest time counts: a record may be read twice.
-        let known = self.acknowledged_at(&subject.drive);
-        let put = |seen: &mut EvidenceTimes| {
-            let last = seen.insert(kind, now);
+        let acknowledged = self.acknowledged_at(&subject.drive);
+        let put = |times: &mut EvidenceTimes| {
+            let last = times.insert(kind, now);
             if let Some(last) = last.filter(|last| *last > now) {
-                seen.insert(kind, last);
+                times.insert(kind, last);
             }
-            last.is_none_or(|last| known.is_some_and(|known| last <= known && now > known))
+            last.is_none_or(|last| acknowledged.is_some_and(|until| last <= until && now > until))
         };
         let mut news = false;
         let mut begun = |volume| {
@@ -172,12 +172,12 @@ impl HealthRegistry {
             if of != drive || !going(*kind, *at) {
                 continue;
             }
-            let seen = match volume {
+            let times = match volume {
                 None => self.notes.drives.get_mut(drive),
                 Some(volume) => self.notes.volumes.get_mut(volume),
             };
-            if let Some(seen) = seen {
-                seen.remove(kind);
+            if let Some(times) = times {
+                times.remove(kind);
             }
         }
         self.began
@@ -188,10 +188,10 @@ impl HealthRegistry {
     }
 
     /// Updates the unreadable ranges of a drive with the result of reading windows of it.
-    pub fn read(&mut self, drive: &DriveId, found: &WindowRead) {
-        let known = self.unreadable.entry(drive.clone()).or_default();
-        known.take(found);
-        if known.is_empty() {
+    pub fn read(&mut self, drive: &DriveId, windows: &WindowRead) {
+        let ranges = self.unreadable.entry(drive.clone()).or_default();
+        ranges.take(windows);
+        if ranges.is_empty() {
             self.unreadable.remove(drive);
         }
     }
@@ -207,8 +207,8 @@ impl HealthRegistry {
     }
 
     /// Replaces the unreadable ranges of all drives with those of an earlier agent.
-    pub fn restore_unreadable(&mut self, known: BTreeMap<DriveId, UnreadableRanges>) {
-        self.unreadable = known;
+    pub fn restore_unreadable(&mut self, ranges: BTreeMap<DriveId, UnreadableRanges>) {
+        self.unreadable = ranges;
     }
 
     /// Replaces the contents of a volume's unreadable ranges, as its filesystem reports them.
@@ -222,14 +222,16 @@ impl HealthRegistry {
     }
 
     /// Returns the conditions that this source found in its last check of the volume.
-    pub fn seen(&self, volume: Uuid, source: Source) -> &[Condition] {
-        self.looks.get(&(volume, source)).map_or(&[], Vec::as_slice)
+    pub fn conditions_of(&self, volume: Uuid, source: Source) -> &[Condition] {
+        self.conditions
+            .get(&(volume, source))
+            .map_or(&[], Vec::as_slice)
     }
 
     /// Returns the conditions that calls found, by volume, to be persisted: a call may never be repeated.
     pub fn of_calls(&self) -> BTreeMap<Uuid, Vec<Condition>> {
         let of_calls = self
-            .looks
+            .conditions
             .iter()
             .filter(|((_, source), _)| *source == Source::Call);
         of_calls
@@ -238,16 +240,16 @@ impl HealthRegistry {
     }
 
     /// Restores the conditions that calls to an earlier agent found.
-    pub fn restore_of_calls(&mut self, known: BTreeMap<Uuid, Vec<Condition>>) {
-        for (volume, conditions) in known {
+    pub fn restore_of_calls(&mut self, by_volume: BTreeMap<Uuid, Vec<Condition>>) {
+        for (volume, conditions) in by_volume {
             self.record(volume, Source::Call, conditions);
         }
     }
 
     /// Returns the findings of this source's last check of the drive.
-    pub fn seen_of_drive(&self, drive: &DriveId, source: Source) -> &[Finding] {
-        let seen = self.drive_looks.get(&(drive.clone(), source));
-        seen.map_or(&[], Vec::as_slice)
+    pub fn findings_of(&self, drive: &DriveId, source: Source) -> &[Finding] {
+        let findings = self.findings.get(&(drive.clone(), source));
+        findings.map_or(&[], Vec::as_slice)
     }
 
     pub fn notes(&self) -> &Notes {
@@ -262,10 +264,10 @@ impl HealthRegistry {
     /// True if this was noted within the last minute and not acknowledged since: a failing drive logs thousands of lines per
     /// second.
     pub fn is_fresh(&self, subject: &Subject, kind: Kind, now: Duration) -> bool {
-        let known = self.acknowledged_at(&subject.drive);
-        let fresh = |seen: Option<&EvidenceTimes>| {
-            seen.and_then(|seen| seen.get(&kind)).is_some_and(|at| {
-                now.saturating_sub(*at) < FRESH && known.is_none_or(|known| *at > known)
+        let acknowledged = self.acknowledged_at(&subject.drive);
+        let fresh = |times: Option<&EvidenceTimes>| {
+            times.and_then(|times| times.get(&kind)).is_some_and(|at| {
+                now.saturating_sub(*at) < FRESH && acknowledged.is_none_or(|until| *at > until)
             })
         };
         (!is_of_drive(kind) || fresh(self.notes.drives.get(&subject.drive)))
@@ -280,8 +282,8 @@ impl HealthRegistry {
     }
 
     /// Replaces all SMART reports with those of an earlier agent, which are the last known ones until the drives are polled.
-    pub fn restore_reports(&mut self, said: BTreeMap<DriveId, DriveHealth>) {
-        self.smart = said;
+    pub fn restore_reports(&mut self, reports: BTreeMap<DriveId, DriveHealth>) {
+        self.smart = reports;
     }
 
     /// Returns the last SMART report of the drive, which may be that of an earlier agent.
@@ -290,8 +292,8 @@ impl HealthRegistry {
     }
 
     /// Sets the diskseq, in this boot, that the restored evidence belongs to, for drives without an identity of their own.
-    pub fn restore_appearances(&mut self, known: BTreeMap<DriveId, u64>) {
-        self.appearances = known;
+    pub fn restore_appearances(&mut self, appearances: BTreeMap<DriveId, u64>) {
+        self.appearances = appearances;
     }
 
     /// Notes that a drive identified by its slot alone is present with this diskseq. With another diskseq it may be another
@@ -304,14 +306,14 @@ impl HealthRegistry {
         self.notes.acknowledged.remove(drive);
         self.stalled.remove(drive);
         self.smart.remove(drive);
-        self.drive_looks.retain(|(of, _), _| of != drive);
+        self.findings.retain(|(of, _), _| of != drive);
         self.began
             .retain(|(of, volume, _), _| of != drive || volume.is_some());
         self.unreadable.remove(drive);
     }
 
     /// Replaces the SMART report of the drive.
-    pub fn says(&mut self, drive: DriveId, health: DriveHealth) {
+    pub fn record_report(&mut self, drive: DriveId, health: DriveHealth) {
         self.smart.insert(drive, health);
     }
 
@@ -319,7 +321,7 @@ impl HealthRegistry {
     /// later reports count again. Returns the findings that were not acknowledged before.
     pub fn acknowledge(&mut self, drive: &DriveId, now: Duration) -> Vec<Finding> {
         let counted: Vec<Finding> = self
-            .said_of(drive)
+            .kernel_findings(drive)
             .filter(|finding| !finding.acknowledged)
             .collect();
         self.notes.acknowledged.insert(drive.clone(), now);
@@ -328,8 +330,8 @@ impl HealthRegistry {
 
     /// Returns the findings that an acknowledgement would cover now, without those of SMART.
     pub fn acknowledgeable(&self, drive: &DriveId) -> Vec<Finding> {
-        let slow = self.seen_of_drive(drive, Source::Latency).iter().cloned();
-        let all = self.said_of(drive).chain(slow);
+        let slow = self.findings_of(drive, Source::Latency).iter().cloned();
+        let all = self.kernel_findings(drive).chain(slow);
         all.filter(|finding| !finding.acknowledged).collect()
     }
 
@@ -344,27 +346,27 @@ impl HealthRegistry {
     }
 
     /// Returns the findings from kernel reports about the drive, and from its disappearances.
-    fn said_of(&self, drive: &DriveId) -> impl Iterator<Item = Finding> {
-        let known = self.acknowledged_at(drive);
-        let seen = self.notes.drives.get(drive).into_iter().flatten();
-        let said = seen.filter_map(move |(kind, at)| {
+    fn kernel_findings(&self, drive: &DriveId) -> impl Iterator<Item = Finding> {
+        let acknowledged = self.acknowledged_at(drive);
+        let times = self.notes.drives.get(drive).into_iter().flatten();
+        let reported = times.filter_map(move |(kind, at)| {
             Some(Finding {
-                acknowledged: known.is_some_and(|known| *at <= known),
+                acknowledged: acknowledged.is_some_and(|until| *at <= until),
                 ..finding(*kind)?
             })
         });
-        said.chain(self.comes_and_goes(drive))
+        reported.chain(self.comes_and_goes(drive))
     }
 
     /// Returns a finding if the drive disappeared too often.
     fn comes_and_goes(&self, drive: &DriveId) -> Option<Finding> {
         let went = self.went.get(drive).filter(|went| went.len() >= AWAY)?;
-        let known = self.acknowledged_at(drive);
+        let acknowledged = self.acknowledged_at(drive);
         let message = format!(
             "it was missing at least {AWAY} times within a day; check slot, cable and power, or replace it"
         );
         Some(Finding {
-            acknowledged: known.is_some_and(|known| went.iter().all(|at| *at <= known)),
+            acknowledged: acknowledged.is_some_and(|until| went.iter().all(|at| *at <= until)),
             ..Finding::new(Code::ComesAndGoes, message)
         })
     }
@@ -385,37 +387,37 @@ impl HealthRegistry {
 
     /// True if the kernel reported errors of the volume's filesystem since it was mounted last, or ext4 has counted some.
     pub fn speaks_against_filesystem(&self, volume: Uuid) -> bool {
-        let said = self.notes.volumes.get(&volume).into_iter().flatten();
-        self.counted.contains(&volume) || said.into_iter().any(|(kind, _)| !is_of_drive(*kind))
+        let times = self.notes.volumes.get(&volume).into_iter().flatten();
+        self.counted.contains(&volume) || times.into_iter().any(|(kind, _)| !is_of_drive(*kind))
     }
 
     /// Drops the filesystem errors of a volume that was unmounted and mounted again, but not the errors of its blocks. True
     /// if any was dropped.
     pub fn mounted_afresh(&mut self, volume: Uuid) -> bool {
         // The result of reading the root directory belongs to the mount before, too.
-        self.looks.remove(&(volume, Source::Reading));
-        let Some(seen) = self.notes.volumes.get_mut(&volume) else {
+        self.conditions.remove(&(volume, Source::Reading));
+        let Some(times) = self.notes.volumes.get_mut(&volume) else {
             return false;
         };
-        let before = seen.len();
-        seen.retain(|kind, _| is_of_drive(*kind));
-        before != seen.len()
+        let before = times.len();
+        times.retain(|kind, _| is_of_drive(*kind));
+        before != times.len()
     }
 
     /// Drops evidence that no longer counts, or is about drives and volumes that no longer exist. True if anything was
     /// dropped.
     pub fn tidy(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
         let before = self.clone();
-        let counts = |seen: &mut EvidenceTimes| {
-            seen.retain(|kind, at| !is_of_drive(*kind) || now.saturating_sub(*at) < COUNTS_FOR);
-            !seen.is_empty()
+        let counts = |times: &mut EvidenceTimes| {
+            times.retain(|kind, at| !is_of_drive(*kind) || now.saturating_sub(*at) < COUNTS_FOR);
+            !times.is_empty()
         };
         self.notes
             .drives
-            .retain(|id, seen| snapshot.drives.contains_key(id) && counts(seen));
+            .retain(|id, times| snapshot.drives.contains_key(id) && counts(times));
         self.notes
             .volumes
-            .retain(|id, seen| snapshot.volumes.contains_key(id) && counts(seen));
+            .retain(|id, times| snapshot.volumes.contains_key(id) && counts(times));
         self.notes
             .acknowledged
             .retain(|id, _| snapshot.drives.contains_key(id));
@@ -426,27 +428,27 @@ impl HealthRegistry {
         });
         let notes = &self.notes;
         self.began.retain(|(drive, volume, kind), _| {
-            let seen = match volume {
+            let times = match volume {
                 None => notes.drives.get(drive),
                 Some(volume) => notes.volumes.get(volume),
             };
-            seen.is_some_and(|seen| seen.contains_key(kind))
+            times.is_some_and(|times| times.contains_key(kind))
         });
         self.counted.retain(|id| snapshot.volumes.contains_key(id));
         self.located
             .retain(|id, _| snapshot.volumes.contains_key(id));
         self.unreadable
             .retain(|id, _| snapshot.drives.contains_key(id));
-        self.looks
+        self.conditions
             .retain(|(id, _), _| snapshot.volumes.contains_key(id));
-        self.drive_looks
+        self.findings
             .retain(|(id, _), _| snapshot.drives.contains_key(id));
         *self != before
     }
 
     /// Returns verdict, findings and conditions of the drive, derived from all evidence about it.
     pub fn drive(&self, id: &DriveId) -> DriveHealth {
-        let mut findings: Vec<Finding> = self.said_of(id).collect();
+        let mut findings: Vec<Finding> = self.kernel_findings(id).collect();
         if self.stalled.contains(id) {
             findings.push(Finding::new(
                 Code::IoStalled,
@@ -454,8 +456,8 @@ impl HealthRegistry {
             ));
         }
         for source in Source::ALL {
-            let looked = self.drive_looks.get(&(id.clone(), source));
-            findings.extend(looked.into_iter().flatten().cloned());
+            let checked = self.findings.get(&(id.clone(), source));
+            findings.extend(checked.into_iter().flatten().cloned());
         }
         let unreadable = self.unreadable.get(id);
         findings.extend(unreadable.and_then(unreadable::finding));
@@ -464,17 +466,17 @@ impl HealthRegistry {
         } else {
             Verdict::Suspect
         };
-        let said = self.smart.get(id).cloned().unwrap_or_default();
-        findings.extend(said.findings);
+        let report = self.smart.get(id).cloned().unwrap_or_default();
+        findings.extend(report.findings);
         DriveHealth {
             // The worst verdict counts; without findings, the drive's own.
-            verdict: against.max(said.verdict),
-            poll: said.poll,
+            verdict: against.max(report.verdict),
+            poll: report.poll,
             findings,
-            conditions: said.conditions,
-            worn_out: said.worn_out,
-            acknowledged: said.acknowledged,
-            smart: said.smart,
+            conditions: report.conditions,
+            worn_out: report.worn_out,
+            acknowledged: report.acknowledged,
+            smart: report.smart,
             unreadable_more: unreadable.is_some_and(UnreadableRanges::has_more),
             ..DriveHealth::default()
         }
@@ -483,7 +485,7 @@ impl HealthRegistry {
     /// Returns the conditions of the volume, without what the kernel reported about its drive up to `acknowledged`.
     pub fn volume(&self, volume: Uuid, acknowledged: Option<Duration>) -> Vec<Condition> {
         let counts = |kind: Kind, at: Duration| {
-            !is_of_drive(kind) || acknowledged.is_none_or(|known| at > known)
+            !is_of_drive(kind) || acknowledged.is_none_or(|until| at > until)
         };
         let mut kinds: BTreeSet<Kind> = self
             .notes
@@ -499,8 +501,8 @@ impl HealthRegistry {
         }
         let mut conditions: Vec<Condition> = kinds.into_iter().map(condition).collect();
         for source in Source::ALL {
-            let looked = self.looks.get(&(volume, source));
-            conditions.extend(looked.into_iter().flatten().cloned());
+            let checked = self.conditions.get(&(volume, source));
+            conditions.extend(checked.into_iter().flatten().cloned());
         }
         conditions
     }
@@ -661,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_known_to_a_book_that_it_is_given_to() {
+    fn restored_notes_give_the_same_conditions_and_findings() {
         let mut registry = HealthRegistry::default();
         registry.note(&subject(Some(7)), Kind::FilesystemCorrupt, Duration::ZERO);
         registry.note(&subject(Some(7)), Kind::IoError, Duration::ZERO);
@@ -685,8 +687,8 @@ mod tests {
         registry.record(volume, Source::Reading, vec![unreadable.clone()]);
         registry.record(volume, Source::Device, vec![unreadable.clone()]);
         registry.mounted_afresh(volume);
-        assert_eq!(registry.seen(volume, Source::Reading), []);
-        assert_eq!(registry.seen(volume, Source::Device), [unreadable]);
+        assert_eq!(registry.conditions_of(volume, Source::Reading), []);
+        assert_eq!(registry.conditions_of(volume, Source::Device), [unreadable]);
     }
 
     #[test]
@@ -715,14 +717,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_source_saw_stands_until_it_looks_again_and_no_other_source_takes_it_away() {
+    fn a_result_stays_until_its_source_checks_again_and_no_other_source_replaces_it() {
         let mut registry = HealthRegistry::default();
         let volume = Uuid::from_u128(7);
-        let found = vec![condition(Kind::FilesystemCorrupt)];
-        assert!(registry.record(volume, Source::Check, found.clone()));
-        assert!(!registry.record(volume, Source::Check, found.clone()));
+        let conditions = vec![condition(Kind::FilesystemCorrupt)];
+        assert!(registry.record(volume, Source::Check, conditions.clone()));
+        assert!(!registry.record(volume, Source::Check, conditions.clone()));
         assert!(!registry.record(volume, Source::Mounts, Vec::new()));
-        assert_eq!(registry.volume(volume, None), found);
+        assert_eq!(registry.volume(volume, None), conditions);
         assert!(registry.record(volume, Source::Check, Vec::new()));
         assert!(registry.volume(volume, None).is_empty());
 
@@ -749,7 +751,7 @@ mod tests {
     }
 
     #[test]
-    fn mounting_afresh_ends_what_the_filesystem_said_and_not_what_the_drive_did() {
+    fn mounting_afresh_drops_filesystem_errors_and_keeps_those_of_the_drive() {
         let mut registry = HealthRegistry::default();
         for kind in ALL {
             registry.note(&subject(Some(7)), kind, Duration::ZERO);
@@ -774,9 +776,9 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_word_on_a_drive_counts_and_all_are_told() {
+    fn the_worst_verdict_on_a_drive_counts_and_all_findings_are_reported() {
         use Verdict::{Bad, Good, Suspect, Unknown};
-        for (says, kernel, expected) in [
+        for (own, kernel, expected) in [
             (Unknown, false, Unknown),
             (Good, false, Good),
             (Suspect, false, Suspect),
@@ -788,17 +790,17 @@ mod tests {
         ] {
             let mut registry = HealthRegistry::default();
             let id = subject(None).drive;
-            let said = DriveHealth {
-                verdict: says,
+            let report = DriveHealth {
+                verdict: own,
                 findings: vec![Finding::new("Said", "")],
                 ..DriveHealth::default()
             };
-            registry.says(id.clone(), said);
+            registry.record_report(id.clone(), report);
             if kernel {
                 registry.note(&subject(None), Kind::IoError, Duration::ZERO);
             }
             let health = registry.drive(&id);
-            assert_eq!(health.verdict, expected, "{says} {kernel}");
+            assert_eq!(health.verdict, expected, "{own} {kernel}");
             assert_eq!(health.findings.len(), 1 + usize::from(kernel));
         }
     }
@@ -823,7 +825,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_fail_as_a_drive_goes_away_say_nothing_of_it_and_what_was_before_does() {
+    fn requests_that_fail_as_a_drive_disappears_do_not_count_and_earlier_ones_do() {
         let (id, at) = (subject(None).drive, Duration::from_secs);
         let volume = Uuid::from_u128(7);
         let mut registry = HealthRegistry::default();
@@ -859,13 +861,16 @@ mod tests {
         registry.went_away(&id, hour * 32);
         assert_eq!(registry.drive(&id).verdict, Verdict::Suspect);
         assert_eq!(registry.drive(&id).findings[0].code, "ComesAndGoes");
-        let mut known = registry.clone();
-        assert_eq!(known.acknowledge(&id, hour * 33).len(), 1);
-        assert!(known.acknowledge(&id, hour * 34).is_empty());
-        assert_eq!(known.drive(&id).verdict, Verdict::Suspect);
-        assert!(known.drive(&id).findings[0].acknowledged);
-        known.went_away(&id, hour * 35);
-        assert!(!known.drive(&id).findings[0].acknowledged, "once more");
+        let mut acknowledged = registry.clone();
+        assert_eq!(acknowledged.acknowledge(&id, hour * 33).len(), 1);
+        assert!(acknowledged.acknowledge(&id, hour * 34).is_empty());
+        assert_eq!(acknowledged.drive(&id).verdict, Verdict::Suspect);
+        assert!(acknowledged.drive(&id).findings[0].acknowledged);
+        acknowledged.went_away(&id, hour * 35);
+        assert!(
+            !acknowledged.drive(&id).findings[0].acknowledged,
+            "once more"
+        );
         let mut snapshot = Snapshot::default();
         let drive = samples::drive("sda", DriveState::Claimed, None);
         snapshot.drives.insert(id.clone(), drive);
@@ -888,7 +893,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_just_now_is_known_until_the_volume_is_mounted_afresh() {
+    fn a_recent_kernel_report_is_fresh_until_the_volume_is_mounted_afresh() {
         let mut registry = HealthRegistry::default();
         let second = Duration::from_secs(1);
         for kind in ALL {
@@ -905,7 +910,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_silences_what_the_kernel_said_of_the_drive_until_it_says_it_again() {
+    fn an_acknowledgement_covers_kernel_reports_until_the_kernel_reports_again() {
         let mut registry = HealthRegistry::default();
         let (second, volume) = (Duration::from_secs(1), Uuid::from_u128(7));
         for kind in ALL {
@@ -918,7 +923,8 @@ mod tests {
         assert_eq!(health.verdict, Verdict::Suspect, "it is as it was");
         assert_eq!(health.counting().count(), 0);
         // Conditions of its volumes leave it out, too; filesystem errors stay.
-        let counts = |registry: &HealthRegistry, known| registry.volume(volume, known).len();
+        let counts =
+            |registry: &HealthRegistry, acknowledged| registry.volume(volume, acknowledged).len();
         assert_eq!(
             counts(&registry, registry.acknowledged_at(&id)),
             ALL.len() - of_drive
@@ -949,7 +955,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_says_what_its_drive_is_suspected_of() {
+    fn a_volume_reports_the_findings_of_its_suspect_drive() {
         let mut drive = samples::drive("sda", DriveState::Claimed, None);
         assert_eq!(of_its_drive(&drive), None);
         let mut registry = HealthRegistry::default();
@@ -966,13 +972,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_place_is_not_said_of_the_drive_that_is_put_there_next() {
+    fn evidence_about_a_slot_is_not_reported_of_the_next_drive_in_it() {
         let id = DriveId("path-pci-0000:00:1f.2-ata-1".into());
         let subject = Subject {
             drive: id.clone(),
             volume: None,
         };
-        let known = || {
+        let with_evidence = || {
             let mut registry = HealthRegistry::default();
             registry.appeared(&id, 7);
             registry.note(&subject, Kind::MediumError, Duration::ZERO);
@@ -980,22 +986,22 @@ mod tests {
                 verdict: Verdict::Bad,
                 ..DriveHealth::default()
             };
-            registry.says(id.clone(), bad);
+            registry.record_report(id.clone(), bad);
             registry
         };
-        let mut same = known();
+        let mut same = with_evidence();
         same.appeared(&id, 7);
-        assert_eq!(same, known());
-        let mut replaced = known();
+        assert_eq!(same, with_evidence());
+        let mut replaced = with_evidence();
         replaced.appeared(&id, 8);
         assert_eq!(replaced.drive(&id), DriveHealth::default());
         assert_eq!(replaced.report(&id), None);
         // After a restart of the agent in the same boot, and after a reboot, when nothing proves that it is the same drive.
-        let mut restarted = known();
+        let mut restarted = with_evidence();
         restarted.restore_appearances([(id.clone(), 7)].into());
         restarted.appeared(&id, 7);
         assert_eq!(restarted.drive(&id).verdict, Verdict::Bad);
-        let mut booted = known();
+        let mut booted = with_evidence();
         booted.restore_appearances(BTreeMap::new());
         booted.appeared(&id, 7);
         assert_eq!(booted.drive(&id), DriveHealth::default());

@@ -73,7 +73,7 @@ mod tests {
         let hundredth = 10 * GIB / 100;
         let little = 10 * GIB / 1000;
         let mut before = Vec::new();
-        for (available, inodes, told) in [
+        for (available, inodes, expected) in [
             (GIB, Some(500), None),
             (little + 1, Some(500), None),
             (little, Some(500), Some(FULL)),
@@ -90,7 +90,7 @@ mod tests {
         ] {
             before = judge(Mode::Mount, &usage(available, inodes), &before);
             let reasons: Vec<_> = before.iter().map(|one| one.reason).collect();
-            assert_eq!(reasons, Vec::from_iter(told), "{available} {inodes:?}");
+            assert_eq!(reasons, Vec::from_iter(expected), "{available} {inodes:?}");
         }
     }
 

@@ -24,17 +24,21 @@ struct Progress {
 pub struct Stalls(BTreeMap<DriveId, Progress>);
 
 impl Stalls {
-    /// Stores the current counters, and returns the drives that are stalled. Of a drive that is not in `looks` the counters and the time
-    /// of its stall are dropped.
-    pub fn update(&mut self, looks: &BTreeMap<DriveId, Activity>, now: Duration) -> Vec<DriveId> {
+    /// Stores the current counters, and returns the drives that are stalled. Of a drive that is not in `activities` the counters and the
+    /// time of its stall are dropped.
+    pub fn update(
+        &mut self,
+        activities: &BTreeMap<DriveId, Activity>,
+        now: Duration,
+    ) -> Vec<DriveId> {
         let mut next = BTreeMap::new();
         let mut stalled = Vec::new();
-        for (id, activity) in looks {
+        for (id, activity) in activities {
             if activity.in_flight == 0 {
                 continue;
             }
             let since = match self.0.get(id) {
-                Some(seen) if seen.completed == activity.completed => seen.since,
+                Some(progress) if progress.completed == activity.completed => progress.since,
                 _ => now,
             };
             if now.saturating_sub(since) >= LIMIT {
@@ -78,9 +82,9 @@ mod tests {
                 in_flight,
                 completed,
             };
-            let looks = [(DriveId("d".into()), activity)].into();
-            let found = stalls.update(&looks, Duration::from_secs(at));
-            assert_eq!(!found.is_empty(), stalled, "at {at} s");
+            let activities = [(DriveId("d".into()), activity)].into();
+            let drives = stalls.update(&activities, Duration::from_secs(at));
+            assert_eq!(!drives.is_empty(), stalled, "at {at} s");
         }
     }
 
@@ -91,10 +95,14 @@ mod tests {
             in_flight: 1,
             completed: 1,
         };
-        let looks = [(DriveId("d".into()), activity)].into();
-        stalls.update(&looks, Duration::ZERO);
+        let activities = [(DriveId("d".into()), activity)].into();
+        stalls.update(&activities, Duration::ZERO);
         stalls.update(&BTreeMap::new(), Duration::from_secs(5));
-        assert!(stalls.update(&looks, Duration::from_secs(12)).is_empty());
-        assert_eq!(stalls.update(&looks, Duration::from_secs(22)).len(), 1);
+        assert!(
+            stalls
+                .update(&activities, Duration::from_secs(12))
+                .is_empty()
+        );
+        assert_eq!(stalls.update(&activities, Duration::from_secs(22)).len(), 1);
     }
 }

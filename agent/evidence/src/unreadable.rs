@@ -22,8 +22,8 @@ pub use owners::{Located, describe, to_locate};
 pub use ranges::{MOST_RANGES, UnreadableRanges};
 
 /// Returns a finding if the drive has unreadable ranges.
-pub fn finding(known: &UnreadableRanges) -> Option<Finding> {
-    (!known.is_empty()).then(|| {
+pub fn finding(ranges: &UnreadableRanges) -> Option<Finding> {
+    (!ranges.is_empty()).then(|| {
         Finding::new(
             Code::ReadFailed,
             "a place on it does not read; move the data off, and replace the drive",

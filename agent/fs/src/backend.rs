@@ -24,7 +24,7 @@ use drivebay_worker::Context;
 pub trait StageBackend: Sync {
     /// Reads label and table. With `repair`, also repairs what is safe to repair, and adds the partitions that the kernel
     /// lacks.
-    fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError>;
+    fn read_contents(&self, drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError>;
     /// Moves the record of a volume to another state, durably.
     fn advance(
         &self,
@@ -63,8 +63,8 @@ pub fn probe_flushed(
 pub struct Real;
 
 impl StageBackend for Real {
-    fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError> {
-        layout::look(drive, repair)
+    fn read_contents(&self, drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError> {
+        layout::read_contents(drive, repair)
     }
 
     fn advance(

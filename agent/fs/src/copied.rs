@@ -15,9 +15,11 @@ use drivebay_worker::Context;
 pub fn give_uuid(change: &UuidChange<'_>, context: &mut Context) -> Result<(), FsError> {
     let partition = change.partition;
     partition.must_be_free()?;
-    let said = kind::of(change.fs_type).change_uuid(change, context)?;
+    let output = kind::of(change.fs_type).change_uuid(change, context)?;
     match probe_flushed(change.backend, partition, change.volume, context)? {
-        Signatures::Found(found) if stage::is_exactly(&found, change.fs_type, change.to) => {
+        Signatures::Found(signatures)
+            if stage::is_exactly(&signatures, change.fs_type, change.to) =>
+        {
             tracing::info!(
                 volume = %change.volume,
                 device = partition.device,
@@ -27,6 +29,6 @@ pub fn give_uuid(change: &UuidChange<'_>, context: &mut Context) -> Result<(), F
             );
             Ok(())
         }
-        other => Err(change.failed(&format!("{said}; then {other:?} was found"))),
+        other => Err(change.failed(&format!("{output}; then {other:?} was found"))),
     }
 }

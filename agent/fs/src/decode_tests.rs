@@ -122,8 +122,8 @@ fn every_recorded_end_of_every_tool_is_understood() {
     let wrong: Vec<_> = TABLE
         .iter()
         .filter_map(|(name, expected)| {
-            let found = of(name);
-            (found != *expected).then(|| format!("{name}: {found}"))
+            let outcome = of(name);
+            (outcome != *expected).then(|| format!("{name}: {outcome}"))
         })
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -155,7 +155,7 @@ fn exited(code: i32, text: &str) -> End {
 }
 
 #[test]
-fn what_did_not_look_is_never_damage() {
+fn what_was_not_read_is_never_damage() {
     let ends = [
         (
             &E2FSCK,
@@ -271,7 +271,7 @@ fn a_tool_that_is_too_old_names_its_package_and_a_damaged_superblock_is_still_da
 }
 
 #[test]
-fn scrub_tells_what_has_a_good_copy_from_what_is_lost() {
+fn scrub_distinguishes_what_has_a_good_copy_from_what_is_lost() {
     let end = exited(
         0,
         "Status: finished\nError summary:    verify=1 csum=3\n  Corrected:      4\n  Uncorrectable:  0",

@@ -89,26 +89,26 @@ pub fn hold(drive: &DriveRef, placed: &Placed) -> Result<File, FsError> {
     }
     is_meant(&device)?;
     let bytes = size(&device.name)?;
-    is_of_record(&device, drive, placed, bytes)?.map_err(|(found, _)| another(&device, found))?;
+    is_of_record(&device, drive, placed, bytes)?.map_err(|(actual, _)| another(&device, actual))?;
     Ok(file)
 }
 
 /// Errs with `NotHere` unless name, number and device-mapper uuid still belong together.
 fn is_meant(device: &Device) -> Result<(), FsError> {
-    let found = number(&device.name);
-    if found != Some(device.dev) {
-        let found = found.map(|found| format!("device {}:{}", found.0, found.1));
+    let current = number(&device.name);
+    if current != Some(device.dev) {
+        let current = current.map(|dev| format!("device {}:{}", dev.0, dev.1));
         return Err(another(
             device,
-            found.unwrap_or_else(|| "no device".to_owned()),
+            current.unwrap_or_else(|| "no device".to_owned()),
         ));
     }
     let Some(expected) = &device.dm_uuid else {
         return Ok(());
     };
     match attribute(&device.name, "dm/uuid") {
-        Ok(found) if found == *expected => Ok(()),
-        Ok(found) => Err(another(device, format!("the LV {found}"))),
+        Ok(uuid) if uuid == *expected => Ok(()),
+        Ok(uuid) => Err(another(device, format!("the LV {uuid}"))),
         // It was replaced meanwhile, or does not belong to device-mapper.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(another(device, "no LV".to_owned()))
@@ -117,12 +117,12 @@ fn is_meant(device: &Device) -> Result<(), FsError> {
     }
 }
 
-fn another(device: &Device, found: String) -> FsError {
+fn another(device: &Device, actual: String) -> FsError {
     let dm_uuid = device.dm_uuid.as_deref().map(|uuid| format!(" ({uuid})"));
     FsError::NotHere {
         path: node(&device.name).display().to_string(),
         why: format!(
-            "it is {found} now, and not the volume's device {}:{}{}",
+            "it is {actual} now, and not the volume's device {}:{}{}",
             device.dev.0,
             device.dev.1,
             dm_uuid.unwrap_or_default()
@@ -150,10 +150,10 @@ pub fn open(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
     let meant = of(drive, placed)?;
     let (device, dev) = (&meant.name, meant.dev);
     let node = node(device);
-    let wrong = |(found, expected): Wrong| FsError::Unexpected {
+    let wrong = |(actual, expected): Wrong| FsError::Unexpected {
         uuid: placed.record.uuid,
         device: device.clone(),
-        found,
+        found: actual,
         expected,
     };
     let file = open_node(&node, 0).map_err(|error| io_error("opening", &node, error))?;
@@ -190,9 +190,9 @@ fn is_of_record(
     };
     let checked = match &device.dm_uuid {
         Some(dm_uuid) => {
-            let found = dm::read(Path::new("/sys"), &device.name)
+            let dm_device = dm::read(Path::new("/sys"), &device.name)
                 .map_err(|error| io_error("looking at", &node(&device.name), error))?;
-            logical_volume(&found, drive, dm_uuid, wrong_size)
+            logical_volume(&dm_device, drive, dm_uuid, wrong_size)
         }
         None => partition(&device.name, drive, placed, bytes, wrong_size),
     };
@@ -200,7 +200,9 @@ fn is_of_record(
         return Ok(checked);
     }
     match verify_name(drive) {
-        Err(OpenError::NotThisDrive { seen, .. }) => Ok(Err((seen, format!("drive {}", drive.id)))),
+        Err(OpenError::NotThisDrive { seen: actual, .. }) => {
+            Ok(Err((actual, format!("drive {}", drive.id))))
+        }
         Err(error) => Err(io_error("looking at", &drive.node(), error.into_io())),
         Ok(()) => Ok(Ok(())),
     }
@@ -210,9 +212,10 @@ fn is_of_record(
 pub fn open_snapshot(node: &Path, snapshot: &SnapshotDevice) -> Result<File, FsError> {
     let file = open_node(node, 0).map_err(|error| io_error("opening", node, error))?;
     let facts = path::facts_of(&file).map_err(|error| io_error("looking at", node, error))?;
-    let found = dm::read(Path::new("/sys"), &snapshot.device)
+    let dm_device = dm::read(Path::new("/sys"), &snapshot.device)
         .map_err(|error| io_error("looking at", node, error))?;
-    if facts.kind != Kind::Block || facts.rdev != snapshot.dev || found.uuid != snapshot.dm_uuid {
+    if facts.kind != Kind::Block || facts.rdev != snapshot.dev || dm_device.uuid != snapshot.dm_uuid
+    {
         return Err(FsError::NotHere {
             path: node.display().to_string(),
             why: format!("it is not the snapshot {} any more", snapshot.dm_uuid),
@@ -272,30 +275,30 @@ fn partition(
 
 /// Verifies that a device-mapper device is this LV, on this drive alone, not suspended, and of the right size. Pure.
 fn logical_volume(
-    found: &DmDevice,
+    dm_device: &DmDevice,
     drive: &DriveRef,
     dm_uuid: &str,
     wrong_size: impl Fn(u64) -> Option<[String; 2]>,
 ) -> Result<(), Wrong> {
-    if found.uuid != dm_uuid {
+    if dm_device.uuid != dm_uuid {
         return Err((
-            format!("a device with the dm uuid {:?}", found.uuid),
+            format!("a device with the dm uuid {:?}", dm_device.uuid),
             format!("the dm uuid {dm_uuid}"),
         ));
     }
-    if found.slaves != [drive.kernel_name.as_str()] {
+    if dm_device.slaves != [drive.kernel_name.as_str()] {
         return Err((
-            format!("a device on [{}]", found.slaves.join(", ")),
+            format!("a device on [{}]", dm_device.slaves.join(", ")),
             format!("a device on {} alone", drive.kernel_name),
         ));
     }
-    if found.suspended {
+    if dm_device.suspended {
         return Err((
             "a suspended device: reading it would wait for `dmsetup resume`".into(),
             "one that takes IO".into(),
         ));
     }
-    if let Some([size, expected]) = wrong_size(found.size_bytes) {
+    if let Some([size, expected]) = wrong_size(dm_device.size_bytes) {
         return Err((
             format!("a device with {size}"),
             format!("the {expected} of its record"),
@@ -420,7 +423,7 @@ mod tests {
     use drivebay_model::{DriveId, RecordState, samples};
 
     #[test]
-    fn a_device_that_is_gone_is_not_here_whichever_way_it_is_asked_for() {
+    fn a_device_that_is_gone_is_not_here_whichever_way_it_is_opened() {
         let device = Device {
             name: "no-such-device".into(),
             dev: (253, 3),
@@ -433,13 +436,13 @@ mod tests {
             dm_uuid: device.dm_uuid.clone(),
             ..samples::placed(7, record)
         };
-        for asked in [hold(&drive, &placed).map(drop), bytes(&device).map(drop)] {
-            assert!(matches!(asked, Err(FsError::NotHere { .. })), "{asked:?}");
+        for result in [hold(&drive, &placed).map(drop), bytes(&device).map(drop)] {
+            assert!(matches!(result, Err(FsError::NotHere { .. })), "{result:?}");
         }
     }
 
     #[test]
-    fn an_lv_is_known_by_uuid_drive_and_size_and_must_take_io() {
+    fn an_lv_is_identified_by_uuid_drive_and_size_and_must_take_io() {
         let drive = DriveRef {
             id: DriveId("serial-x".into()),
             kernel_name: "sda".into(),
@@ -464,7 +467,7 @@ mod tests {
             let wrong_size = |bytes: u64| (bytes != 3 << 20).then(|| human_sizes([bytes, 3 << 20]));
             logical_volume(&device, &drive, "LVM-aabb", wrong_size)
                 .err()
-                .map(|(found, _)| found)
+                .map(|(actual, _)| actual)
                 .unwrap_or_default()
         };
         assert_eq!(check(|_| {}), "");

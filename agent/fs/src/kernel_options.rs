@@ -37,7 +37,7 @@ pub enum OptionsCheck {
 }
 
 /// Checks the options. May block while a module is loaded; accesses no drive that holds volumes.
-pub fn ask(fs_type: FsType, flags: &MountFlags) -> OptionsCheck {
+pub fn check(fs_type: FsType, flags: &MountFlags) -> OptionsCheck {
     if flags.data.is_empty() {
         return OptionsCheck::Accepted;
     }
@@ -47,7 +47,7 @@ pub fn ask(fs_type: FsType, flags: &MountFlags) -> OptionsCheck {
 }
 
 /// Checks the options on a thread of its own. Returns `NotChecked` if that takes too long.
-pub async fn ask_soon(fs_type: FsType, flags: MountFlags) -> OptionsCheck {
+pub async fn check_on_thread(fs_type: FsType, flags: MountFlags) -> OptionsCheck {
     if flags.data.is_empty() {
         return OptionsCheck::Accepted;
     }
@@ -58,7 +58,7 @@ pub async fn ask_soon(fs_type: FsType, flags: MountFlags) -> OptionsCheck {
     offload("mount-options", ANSWER, move || {
         // Released when the kernel has answered, not when the result is no longer awaited.
         let _turn = turn;
-        ask(fs_type, &flags)
+        check(fs_type, &flags)
     })
     .await
     .unwrap_or_else(not_checked)
@@ -82,12 +82,12 @@ fn refused(fs_type: FsType, options: &[String]) -> io::Result<OptionsCheck> {
             Some((key, value)) => context.set(key, Some(&value.replace('"', ""))),
             None => context.set(option, None),
         };
-        let said = context.errors().join(", ");
+        let errors = context.errors().join(", ");
         if let Err(error) = given {
             names.push(option.as_str());
-            reasons.push(match said.is_empty() {
+            reasons.push(match errors.is_empty() {
                 true => format!("{fs_type}: {error}"),
-                false => said,
+                false => errors,
             });
         }
     }
@@ -105,15 +105,15 @@ mod tests {
     use super::*;
     use crate::parse_mount_flags;
 
-    fn asked(fs_type: FsType, options: &[&str]) -> OptionsCheck {
+    fn checked(fs_type: FsType, options: &[&str]) -> OptionsCheck {
         let options: Vec<String> = options.iter().map(|&it| it.to_owned()).collect();
-        ask(fs_type, &parse_mount_flags(&options).unwrap())
+        check(fs_type, &parse_mount_flags(&options).unwrap())
     }
 
     /// True if this kernel can check options: as root, with the filesystem.
     fn answers(fs_type: FsType) -> bool {
         !matches!(
-            asked(fs_type, &["discard"]),
+            checked(fs_type, &["discard"]),
             OptionsCheck::NotChecked { .. }
         )
     }
@@ -124,11 +124,11 @@ mod tests {
             return;
         }
         assert_eq!(
-            asked(FsType::Ext4, &["noatime,discard", "commit=30"]),
+            checked(FsType::Ext4, &["noatime,discard", "commit=30"]),
             OptionsCheck::Accepted
         );
         let OptionsCheck::Refused { options, why } =
-            asked(FsType::Ext4, &["nobarier,discard,commit=soon,ro"])
+            checked(FsType::Ext4, &["nobarier,discard,commit=soon,ro"])
         else {
             panic!("refused")
         };
@@ -140,13 +140,13 @@ mod tests {
         assert!(why.contains("Bad value for 'commit'"), "{why}");
         // Another device than the volume's own.
         assert!(matches!(
-            asked(FsType::Ext4, &["source=/dev/sda"]),
+            checked(FsType::Ext4, &["source=/dev/sda"]),
             OptionsCheck::Refused { .. }
         ));
     }
 
     #[test]
-    fn each_filesystem_is_asked_for_its_own_options() {
+    fn each_filesystem_is_checked_for_its_own_options() {
         for (fs_type, own, others) in [
             (FsType::Ext4, "data=ordered", "logbsize=64k"),
             (FsType::Xfs, "logbsize=64k", "data=ordered"),
@@ -155,22 +155,32 @@ mod tests {
             if !answers(fs_type) {
                 continue;
             }
-            assert_eq!(asked(fs_type, &[own]), OptionsCheck::Accepted, "{fs_type}");
-            let refused = asked(fs_type, &[others]);
+            assert_eq!(
+                checked(fs_type, &[own]),
+                OptionsCheck::Accepted,
+                "{fs_type}"
+            );
+            let refused = checked(fs_type, &[others]);
             assert!(matches!(refused, OptionsCheck::Refused { .. }), "{fs_type}");
         }
     }
 
     #[test]
-    fn a_value_that_is_compared_with_others_is_seen_only_by_mount() {
+    fn a_value_that_is_compared_with_others_is_checked_only_by_mount() {
         if answers(FsType::Xfs) {
-            assert_eq!(asked(FsType::Xfs, &["logbufs=99"]), OptionsCheck::Accepted);
+            assert_eq!(
+                checked(FsType::Xfs, &["logbufs=99"]),
+                OptionsCheck::Accepted
+            );
         }
     }
 
     #[tokio::test]
-    async fn flags_of_the_mount_itself_are_not_asked_for() {
+    async fn flags_of_the_mount_itself_are_not_checked() {
         let flags = parse_mount_flags(&["noatime,nodev,ro".to_owned()]).unwrap();
-        assert_eq!(ask_soon(FsType::Ext4, flags).await, OptionsCheck::Accepted);
+        assert_eq!(
+            check_on_thread(FsType::Ext4, flags).await,
+            OptionsCheck::Accepted
+        );
     }
 }

@@ -56,14 +56,14 @@ pub enum LocateError {
 
 impl Job for Locate {
     const NAME: &'static str = "locate";
-    const ONLY_LOOKS: bool = true;
+    const READ_ONLY: bool = true;
     /// Sorted by offset in the volume.
     type Answer = Vec<LocatedPiece>;
     type Error = LocateError;
 
     fn run(self, context: &mut Context) -> Result<Vec<LocatedPiece>, LocateError> {
         context.step("reading the label");
-        let contents = layout::look(&self.drive, false)?;
+        let contents = layout::read_contents(&self.drive, false)?;
         let unknown = || LayoutError::NoSuchVolume {
             drive: self.drive.id.to_string(),
             uuid: self.uuid,
@@ -81,18 +81,18 @@ impl Job for Locate {
             Some(at) => Some(mounted(at, &partition)?),
             None => None,
         };
-        let found = kind::of(self.fs_type).locate(&mut work, &self.pieces, mounted.as_ref());
-        Ok(answer(&self.pieces, found))
+        let located = kind::of(self.fs_type).locate(&mut work, &self.pieces, mounted.as_ref());
+        Ok(answer(&self.pieces, located))
     }
 }
 
 /// Returns all requested pieces, sorted. Contents beyond the limit are unknown: left out, a piece would count as still being
 /// looked up.
-fn answer(asked: &[Extent], found: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
-    let mut all = joined(found);
+fn answer(requested: &[Extent], located: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
+    let mut all = joined(located);
     all.truncate(MOST_PIECES);
     let answered: Vec<Extent> = all.iter().map(|piece| piece.extent).collect();
-    let left = asked
+    let left = requested
         .iter()
         .flat_map(|piece| gaps(*piece, answered.iter().copied()));
     let holds = cannot("too much of the volume does not read to ask for all of it");
@@ -105,10 +105,10 @@ fn answer(asked: &[Extent], found: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
 }
 
 /// Sorts pieces, and joins adjacent ones that hold the same.
-fn joined(mut found: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
-    found.sort_by_key(|(piece, _)| *piece);
+fn joined(mut pieces: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
+    pieces.sort_by_key(|(piece, _)| *piece);
     let mut all: Vec<LocatedPiece> = Vec::new();
-    for (extent, holds) in found {
+    for (extent, holds) in pieces {
         match all.last_mut() {
             Some(last) if last.extent.end() == extent.start && last.holds == holds => {
                 last.extent.len += extent.len;
@@ -148,13 +148,13 @@ mod tests {
     #[test]
     fn what_is_beyond_the_bounds_is_answered_as_not_known() {
         let extent = |start, len| Extent { start, len };
-        let found: Vec<(Extent, Holds)> = (0..MOST_PIECES as u64 + 10)
+        let located: Vec<(Extent, Holds)> = (0..MOST_PIECES as u64 + 10)
             .map(|at| (extent(at * 8192, 4096), Holds::FilesystemFree))
             .collect();
-        let asked: Vec<Extent> = found.iter().map(|(piece, _)| *piece).collect();
-        let given = answer(&asked, found);
+        let requested: Vec<Extent> = located.iter().map(|(piece, _)| *piece).collect();
+        let given = answer(&requested, located);
         let extents: Vec<Extent> = given.iter().map(|piece| piece.extent).collect();
-        assert_eq!(extents, asked);
+        assert_eq!(extents, requested);
         let unknown = |piece: &&LocatedPiece| matches!(piece.holds, Holds::Unknown { .. });
         assert_eq!(given.iter().filter(unknown).count(), 10);
         // Nothing was found at all, or a part of a piece.

@@ -36,7 +36,11 @@ pub fn make(
         return Err(failed(tools::excerpt(&output)));
     }
     match probe_flushed(backend, partition, plan.volume, context)? {
-        Signatures::Found(found) if stage::is_exactly(&found, plan.fs_type, plan.fs_uuid) => Ok(()),
+        Signatures::Found(signatures)
+            if stage::is_exactly(&signatures, plan.fs_type, plan.fs_uuid) =>
+        {
+            Ok(())
+        }
         other => Err(failed(format!(
             "it reported success, and then {other:?} was found instead of {} {}",
             plan.fs_type, plan.fs_uuid

@@ -89,8 +89,9 @@ fn check_value(option: &str, kind: &Value, value: &str) -> Result<(), OptionErro
         Value::OneOf(words) if words.contains(&value) => Ok(()),
         Value::OneOf(_) => refuse("this value is not among those that a volume may have"),
         Value::Keys(keys) => {
-            let known = |part: &str| keys.contains(&part.split('=').next().unwrap_or_default());
-            if value.split(',').all(known) {
+            let is_allowed =
+                |part: &str| keys.contains(&part.split('=').next().unwrap_or_default());
+            if value.split(',').all(is_allowed) {
                 Ok(())
             } else {
                 refuse("one of its keys is not among those that a volume may have")

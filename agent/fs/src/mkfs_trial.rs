@@ -36,14 +36,14 @@ pub async fn refusal(
     if let Some(why) = kind::of(fs_type).refuse_sector(options, sector) {
         return Some(why);
     }
-    let not_asked = |why: String| {
+    let log_untried = |why: String| {
         tracing::debug!(
             reason = why,
             "mkfs options not tried before the volume is made"
         )
     };
     let Ok(Ok(turn)) = timeout(ANSWER, TRIALS.acquire()).await else {
-        not_asked("other trials take too long".to_owned());
+        log_untried("other trials take too long".to_owned());
         return None;
     };
     let options = options.to_vec();
@@ -55,11 +55,11 @@ pub async fn refusal(
         Ok(Output { code: Some(0), .. }) => None,
         Ok(output @ Output { code: Some(_), .. }) => Some(tools::excerpt(&output)),
         Ok(output) => {
-            not_asked(tools::excerpt(&output));
+            log_untried(tools::excerpt(&output));
             None
         }
         Err(error) => {
-            not_asked(chain(&error));
+            log_untried(chain(&error));
             None
         }
     }
@@ -93,7 +93,7 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    async fn says(fs_type: FsType, options: &[&str], bytes: u64) -> Option<String> {
+    async fn refusal_of(fs_type: FsType, options: &[&str], bytes: u64) -> Option<String> {
         let options: Vec<String> = options.iter().map(|&one| one.to_owned()).collect();
         check_mkfs_options(fs_type, &options).unwrap();
         refusal(fs_type, &options, bytes, 512).await
@@ -101,7 +101,7 @@ mod tests {
 
     #[tokio::test]
     async fn options_that_need_smaller_sectors_than_the_drive_has_are_refused() {
-        let says = async |fs_type, options: &[&str], sector| {
+        let refusal_on = async |fs_type, options: &[&str], sector| {
             let options: Vec<String> = options.iter().map(|&one| one.to_owned()).collect();
             check_mkfs_options(fs_type, &options).unwrap();
             refusal(fs_type, &options, GIB, sector).await
@@ -116,8 +116,8 @@ mod tests {
             ),
             (FsType::Xfs, &["-ssize=512"], "less than the drive's 4096"),
         ] {
-            assert_eq!(says(fs_type, options, 512).await, None, "{options:?}");
-            let Some(said) = says(fs_type, options, 4096).await else {
+            assert_eq!(refusal_on(fs_type, options, 512).await, None, "{options:?}");
+            let Some(message) = refusal_on(fs_type, options, 4096).await else {
                 // The tool is not installed.
                 assert!(
                     refusal(fs_type, &["-?".to_owned()], GIB, 512)
@@ -126,7 +126,7 @@ mod tests {
                 );
                 continue;
             };
-            assert!(said.contains(reason), "{options:?}: {said}");
+            assert!(message.contains(reason), "{options:?}: {message}");
         }
         for (fs_type, options) in [
             (FsType::Ext4, &["-b", "4096"][..]),
@@ -135,7 +135,11 @@ mod tests {
             (FsType::Xfs, &["-s", "size=4k"]),
             (FsType::Btrfs, &["-s", "4096"]),
         ] {
-            assert_eq!(says(fs_type, options, 4096).await, None, "{options:?}");
+            assert_eq!(
+                refusal_on(fs_type, options, 4096).await,
+                None,
+                "{options:?}"
+            );
         }
     }
 
@@ -151,12 +155,12 @@ mod tests {
             (FsType::Xfs, &["-b", "size=7"], "7"),
             (FsType::Btrfs, &["-n", "999"], "illegal nodesize"),
         ] {
-            let said = says(fs_type, options, GIB).await;
+            let message = refusal_of(fs_type, options, GIB).await;
             // Without the tool nothing can be tested.
-            let installed = says(fs_type, &["-L", "name-that-is-far-too-long-for-any-of-these-filesystems-and-would-not-even-fit-into-the-longest-label-that-btrfs-allows-which-has-two-hundred-and-fifty-five-bytes-and-this-text-goes-on-for-so-long-only-to-be-sure-that-it-is-really-longer-than-that-limit-of-them-all"], GIB).await.is_some()
+            let installed = refusal_of(fs_type, &["-L", "name-that-is-far-too-long-for-any-of-these-filesystems-and-would-not-even-fit-into-the-longest-label-that-btrfs-allows-which-has-two-hundred-and-fifty-five-bytes-and-this-text-goes-on-for-so-long-only-to-be-sure-that-it-is-really-longer-than-that-limit-of-them-all"], GIB).await.is_some()
                 || fs_type == FsType::Ext4;
-            match said {
-                Some(said) => assert!(said.contains(reason), "{options:?}: {said}"),
+            match message {
+                Some(message) => assert!(message.contains(reason), "{options:?}: {message}"),
                 None => assert!(!installed, "{fs_type} {options:?} is not refused"),
             }
         }
@@ -171,7 +175,7 @@ mod tests {
         ] {
             for bytes in [GIB, 20 << 40] {
                 assert_eq!(
-                    says(fs_type, options, bytes).await,
+                    refusal_of(fs_type, options, bytes).await,
                     None,
                     "{fs_type} {bytes}"
                 );

@@ -80,10 +80,10 @@ impl MountFlags {
     /// Returns the data string of mount(2): the default of this filesystem and these options.
     pub fn data_for(&self, fs_type: FsType) -> String {
         let default = kind::of(fs_type).default_option(&self.data);
-        let asked = self.data.iter().map(String::as_str);
+        let requested = self.data.iter().map(String::as_str);
         default
             .into_iter()
-            .chain(asked)
+            .chain(requested)
             .collect::<Vec<_>>()
             .join(",")
     }
@@ -108,10 +108,10 @@ const OF_SUPERBLOCK: &[(u64, &str)] = &[
 
 /// Returns those of a mount's own options that are compared; the kernel adds others.
 pub fn compared_of_mount(options: &str) -> Vec<&str> {
-    let known = |word: &&str| {
+    let is_compared = |word: &&str| {
         matches!(*word, "noatime" | "relatime") || OF_MOUNT.iter().any(|(_, one)| one == word)
     };
-    split_options(options).filter(known).collect()
+    split_options(options).filter(is_compared).collect()
 }
 
 /// Words that set (true) or clear (false) MS_* bits, as in mount(8).
@@ -154,7 +154,7 @@ pub fn parse_mount_flags(flags: &[String]) -> Result<MountFlags, OptionError> {
     let mut parsed = MountFlags::default();
     for word in mount_flags(flags)? {
         let name = word.split_once('=').map_or(word, |(name, _)| name);
-        if let Some(&(_, bits, set)) = FLAG_WORDS.iter().find(|(known, ..)| *known == word) {
+        if let Some(&(_, bits, set)) = FLAG_WORDS.iter().find(|(flag, ..)| *flag == word) {
             if set {
                 parsed.bits |= bits;
             } else {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn ext4_stops_writing_after_an_error_unless_told_otherwise() {
+    fn ext4_stops_writing_after_an_error_unless_another_reaction_is_requested() {
         assert_eq!(
             parse(&["discard"]).unwrap().data_for(FsType::Ext4),
             "errors=remount-ro,discard"

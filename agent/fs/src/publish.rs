@@ -93,9 +93,9 @@ fn publish_mount(
         read_only,
         path::make_directory,
         context,
-        |found| {
+        |facts| {
             // btrfs has subvolume numbers here, which mountinfo does not show: the staging path itself is compared.
-            found.dev == expected.dev && found.kind == Kind::Directory
+            facts.dev == expected.dev && facts.kind == Kind::Directory
         },
     )
 }
@@ -123,7 +123,7 @@ fn publish_block(
     if let Some(top) = target {
         // statx of a device node asks devtmpfs, not the drive.
         return match path::facts(&job.target) {
-            Ok(found) if found.kind == Kind::Block && found.rdev == dev => {
+            Ok(facts) if facts.kind == Kind::Block && facts.rdev == dev => {
                 same_access(job, top, job.read_only)
             }
             Ok(_) => Err(conflict(
@@ -140,7 +140,7 @@ fn publish_block(
         job.read_only,
         path::make_file,
         context,
-        |found| found.kind == Kind::Block && found.rdev == dev,
+        |facts| facts.kind == Kind::Block && facts.rdev == dev,
     )
 }
 
@@ -179,12 +179,12 @@ fn attach(
         }
     };
     let tree = DetachedMount::clone_of(source).map_err(&failed)?;
-    let found = path::facts_of(&tree).map_err(|error| io_error("looking at", source, error))?;
-    if !is_right(&found) {
+    let facts = path::facts_of(&tree).map_err(|error| io_error("looking at", source, error))?;
+    if !is_right(&facts) {
         return Err(FsError::Unexpected {
             uuid: job.uuid,
             device: device.name.clone(),
-            found: format!("{found:?} at {}", source.display()),
+            found: format!("{facts:?} at {}", source.display()),
             expected: format!("device {}:{}", device.dev.0, device.dev.1),
         });
     }

@@ -51,7 +51,7 @@ impl Job for Unmount {
 
 impl Job for Stats {
     const NAME: &'static str = "stats";
-    const ONLY_LOOKS: bool = true;
+    const READ_ONLY: bool = true;
     const COMES_AGAIN: bool = true;
     type Answer = Usage;
     type Error = FsError;

@@ -123,13 +123,13 @@ pub fn options_differ(
 }
 
 /// Describes in which words two lists of options differ, in any order; None if in none.
-pub fn differ<A, B>(has: &[A], asked: &[B]) -> Option<String>
+pub fn differ<A, B>(has: &[A], requested: &[B]) -> Option<String>
 where
     A: AsRef<str>,
     B: AsRef<str>,
 {
     let has: BTreeSet<&str> = has.iter().map(AsRef::as_ref).collect();
-    let asked: BTreeSet<&str> = asked.iter().map(AsRef::as_ref).collect();
+    let requested: BTreeSet<&str> = requested.iter().map(AsRef::as_ref).collect();
     let only = |these: &BTreeSet<&str>, those| {
         let words: Vec<&str> = these.difference(those).copied().collect();
         match words.is_empty() {
@@ -137,9 +137,9 @@ where
             false => words.join(","),
         }
     };
-    (has != asked).then(|| {
-        let (has, asked) = (only(&has, &asked), only(&asked, &has));
-        format!("with other mount options: {has} where {asked} was asked")
+    (has != requested).then(|| {
+        let (has, requested) = (only(&has, &requested), only(&requested, &has));
+        format!("with other mount options: {has} where {requested} was asked")
     })
 }
 
@@ -187,7 +187,7 @@ pub enum Refusal {
     Gone,
     /// The device holds something else.
     Unexpected {
-        found: String,
+        actual: String,
         /// Contents according to the record.
         expected: String,
     },
@@ -228,10 +228,10 @@ impl Refusal {
                 ),
                 device,
             },
-            Self::Unexpected { found, expected } => FsError::Unexpected {
+            Self::Unexpected { actual, expected } => FsError::Unexpected {
                 uuid,
                 device,
-                found,
+                found: actual,
                 expected,
             },
             Self::NothingToRead => FsError::Incompatible {
@@ -276,11 +276,11 @@ pub fn format_guard(
     let Some(probed) = probed else {
         return refuse(Refusal::ProbeFailed);
     };
-    if let (Signatures::Found(found), Some((fs_type, to, true))) = (probed, expected)
-        && !is_exactly(found, fs_type, to)
+    if let (Signatures::Found(signatures), Some((fs_type, to, true))) = (probed, expected)
+        && !is_exactly(signatures, fs_type, to)
         && let Some(from) = copied
             .iter()
-            .find(|from| is_exactly(found, fs_type, **from))
+            .find(|from| is_exactly(signatures, fs_type, **from))
     {
         return Format::ChangeUuid { from: *from, to };
     }
@@ -291,24 +291,24 @@ pub fn format_guard(
         (Signatures::Empty, Some((_, fs_uuid, false))) => Format::Make {
             plan: Plan::Recorded(fs_uuid),
         },
-        (Signatures::Found(found), Some((fs_type, fs_uuid, mounted)))
-            if is_exactly(found, fs_type, fs_uuid) =>
+        (Signatures::Found(signatures), Some((fs_type, fs_uuid, mounted)))
+            if is_exactly(signatures, fs_type, fs_uuid) =>
         {
             Format::Mount {
                 may_restart: (!mounted && !read_only).then_some(fs_uuid),
             }
         }
-        (Signatures::Found(found) | Signatures::Ambiguous(found), _) => {
+        (Signatures::Found(signatures) | Signatures::Ambiguous(signatures), _) => {
             let ambiguous = matches!(probed, Signatures::Ambiguous(_));
             refuse(Refusal::Unexpected {
-                found: format!(
+                actual: format!(
                     "{}{}",
                     if ambiguous {
                         "contradicting signatures: "
                     } else {
                         ""
                     },
-                    describe(found)
+                    describe(signatures)
                 ),
                 expected: match expected {
                     None => "nothing (it was never formatted)".to_owned(),
@@ -320,19 +320,23 @@ pub fn format_guard(
 }
 
 /// True if this filesystem is the one and only signature.
-pub fn is_exactly(found: &[Signature], fs_type: FsType, fs_uuid: Uuid) -> bool {
-    matches!(found, [one] if one.kind == fs_type.as_str() && Uuid::parse_str(&one.uuid) == Ok(fs_uuid))
+pub fn is_exactly(signatures: &[Signature], fs_type: FsType, fs_uuid: Uuid) -> bool {
+    matches!(signatures, [one] if one.kind == fs_type.as_str() && Uuid::parse_str(&one.uuid) == Ok(fs_uuid))
 }
 
-fn describe(found: &[Signature]) -> String {
-    if found.is_empty() {
+fn describe(signatures: &[Signature]) -> String {
+    if signatures.is_empty() {
         return "something that could not be named".to_owned();
     }
     let name = |one: &Signature| match one.uuid.as_str() {
         "" => one.kind.clone(),
         uuid => format!("{} with UUID {uuid}", one.kind),
     };
-    found.iter().map(name).collect::<Vec<_>>().join(" and ")
+    signatures
+        .iter()
+        .map(name)
+        .collect::<Vec<_>>()
+        .join(" and ")
 }
 
 #[cfg(test)]

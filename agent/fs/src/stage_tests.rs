@@ -153,35 +153,39 @@ fn a_refusal_names_what_was_found_and_what_was_expected() {
         false,
         &[],
     ) {
-        Format::Refuse(Refusal::Unexpected { found, expected }) => (found, expected),
+        Format::Refuse(Refusal::Unexpected { actual, expected }) => (actual, expected),
         other => panic!("{other:?}"),
     };
     let mut bare = signature("swap", OTHER);
     bare.uuid = String::new();
     let two = vec![signature("ext4", OTHER), bare];
     let ext4 = format!("ext4 with UUID {OTHER}").to_uppercase();
-    let (found, expected) = refused(&fs(true), Signatures::Found(two.clone()));
-    assert_eq!(found.to_uppercase(), format!("{ext4} AND SWAP"));
+    let (actual, expected) = refused(&fs(true), Signatures::Found(two.clone()));
+    assert_eq!(actual.to_uppercase(), format!("{ext4} AND SWAP"));
     assert_eq!(expected, format!("xfs with UUID {OURS}"));
-    let (found, expected) = refused(&RecordState::New, Signatures::Ambiguous(two));
-    assert!(found.contains("contradicting"), "{found}");
-    assert!(found.to_uppercase().ends_with(&format!("{ext4} AND SWAP")));
+    let (actual, expected) = refused(&RecordState::New, Signatures::Ambiguous(two));
+    assert!(actual.contains("contradicting"), "{actual}");
+    assert!(actual.to_uppercase().ends_with(&format!("{ext4} AND SWAP")));
     assert!(expected.contains("never formatted"), "{expected}");
-    let (found, _) = refused(&RecordState::New, Signatures::Found(vec![]));
-    assert!(found.contains("could not be named"), "{found}");
+    let (actual, _) = refused(&RecordState::New, Signatures::Found(vec![]));
+    assert!(actual.contains("could not be named"), "{actual}");
 }
 
 #[test]
 fn only_one_signature_of_the_type_and_uuid_of_the_record_is_its_filesystem() {
     let ours = signature("xfs", OURS);
-    for (found, expected) in [
+    for (signatures, expected) in [
         (vec![ours.clone()], true),
         (vec![signature("xfs", OTHER)], false),
         (vec![signature("ext4", OURS)], false),
         (vec![ours.clone(), ours], false),
         (vec![], false),
     ] {
-        assert_eq!(is_exactly(&found, FsType::Xfs, OURS), expected, "{found:?}");
+        assert_eq!(
+            is_exactly(&signatures, FsType::Xfs, OURS),
+            expected,
+            "{signatures:?}"
+        );
     }
 }
 
@@ -257,19 +261,19 @@ proptest! {
                 let RecordState::Fs { fs_type, fs_uuid, mounted } = state else {
                     return Err(TestCaseError::fail("mounted without a recorded filesystem"));
                 };
-                let Some(Signatures::Found(found)) = probe else {
+                let Some(Signatures::Found(signatures)) = probe else {
                     return Err(TestCaseError::fail("mounted without a signature"));
                 };
-                prop_assert!(is_exactly(&found, fs_type, fs_uuid));
+                prop_assert!(is_exactly(&signatures, fs_type, fs_uuid));
                 prop_assert!(may_restart.is_none() || (!mounted && !read_only));
             }
             Format::ChangeUuid { from, to } => {
                 prop_assert_eq!(state, RecordState::Fs { fs_type: wanted, fs_uuid: to, mounted: true });
                 prop_assert!(from != to && copied.contains(&from));
-                let Some(Signatures::Found(found)) = probe else {
+                let Some(Signatures::Found(signatures)) = probe else {
                     return Err(TestCaseError::fail("a UUID is changed without a signature"));
                 };
-                prop_assert!(is_exactly(&found, wanted, from));
+                prop_assert!(is_exactly(&signatures, wanted, from));
             }
             Format::Refuse(_) => {}
         }
@@ -436,8 +440,8 @@ fn a_repeat_with_other_mount_options_is_a_conflict_where_it_is_known_how_it_was_
         ),
     ] {
         let row = format!("1 9 8:1 / /s {row} - xfs /dev/sda1 rw");
-        let found = mountinfo::parse(row.as_bytes()).unwrap().remove(0);
-        let plan = plan_mount(&[&found], &wanted(flags, before), |_| true);
+        let present = mountinfo::parse(row.as_bytes()).unwrap().remove(0);
+        let plan = plan_mount(&[&present], &wanted(flags, before), |_| true);
         let is_same = match &plan {
             MountPlan::Nothing => true,
             MountPlan::Conflict(how) => {

@@ -42,12 +42,12 @@ pub fn stage(
 ) -> Result<Staged, FsError> {
     let Some(wanted) = &job.mount else {
         context.step("reading the label");
-        let contents = backend.look(&job.drive, false)?;
+        let contents = backend.read_contents(&job.drive, false)?;
         return match find(&contents, job)?.device {
             Some(_) => block(backend, job, contents, context),
             None => {
                 context.step("bringing its device back");
-                let contents = backend.look(&job.drive, true)?;
+                let contents = backend.read_contents(&job.drive, true)?;
                 block(backend, job, contents, context)
             }
         };
@@ -56,18 +56,18 @@ pub fn stage(
     let here = mountinfo::at(&mountinfo::resolve(&wanted.path))
         .map_err(|error| mount_info_error(&wanted.path, &error))?;
     context.step("reading the label");
-    let mut looked = backend.look(&job.drive, false);
+    let mut result = backend.read_contents(&job.drive, false);
     // A volume must be whole before it is mounted; for one that is mounted nothing is repaired. A repair needs the drive
     // exclusively, which takes as long as udevd reads what creating the volume has changed.
     if here.is_empty()
-        && !looked
+        && !result
             .as_ref()
             .is_ok_and(|contents| is_whole(contents, job))
     {
         context.step("repairing the label");
-        looked = backend.look(&job.drive, true);
+        result = backend.read_contents(&job.drive, true);
     }
-    let contents = looked?;
+    let contents = result?;
     let placed = find(&contents, job)?;
     Staging::new(backend, job, wanted, &contents, placed)?.run(&here, placed, context)
 }
@@ -167,10 +167,10 @@ impl<'a> Staging<'a> {
         placed: &Placed,
     ) -> Result<Self, FsError> {
         let record = &placed.record;
-        let incompatible = |is: &str, asked: &str| FsError::Incompatible {
+        let incompatible = |is: &str, requested: &str| FsError::Incompatible {
             uuid: job.uuid,
             is: is.to_owned(),
-            asked: asked.to_owned(),
+            asked: requested.to_owned(),
         };
         if record.mode != Mode::Mount {
             return Err(incompatible("a block volume", "a mount volume"));
@@ -178,8 +178,8 @@ impl<'a> Staging<'a> {
         let fs_type = record
             .fs_type
             .ok_or_else(|| incompatible("without a filesystem type", "a mount volume"))?;
-        if let Some(asked) = mount.fs_type.filter(|asked| *asked != fs_type) {
-            return Err(incompatible(fs_type.as_str(), asked.as_str()));
+        if let Some(requested) = mount.fs_type.filter(|requested| *requested != fs_type) {
+            return Err(incompatible(fs_type.as_str(), requested.as_str()));
         }
         check_mkfs_options(fs_type, &record.mkfs_options)?;
         let all: Vec<String> = record
@@ -281,7 +281,7 @@ impl<'a> Staging<'a> {
             let why = "it is no directory (a symbolic link in the last place is not followed)";
             return Err(at(Cause::text(why)));
         }
-        self.ask_kernel(context)?;
+        self.check_options(context)?;
         let partition = device::open(&self.job.drive, placed)?;
         context.step(&format!("probing {}", partition.device));
         let probed = self.backend.probe(&partition.node);
@@ -355,9 +355,9 @@ impl<'a> Staging<'a> {
 
     /// Checks the mount options before anything is written: a filesystem that cannot be mounted is not made. Passes if they
     /// cannot be checked.
-    fn ask_kernel(&self, context: &mut Context) -> Result<(), FsError> {
+    fn check_options(&self, context: &mut Context) -> Result<(), FsError> {
         context.step("asking the kernel for the mount options");
-        match kernel_options::ask(self.fs_type, &self.flags) {
+        match kernel_options::check(self.fs_type, &self.flags) {
             OptionsCheck::Accepted => Ok(()),
             OptionsCheck::Refused { options, why } => Err(FsError::Option {
                 option: options,

@@ -31,7 +31,7 @@ impl Label {
 }
 
 impl StageBackend for Label {
-    fn look(&self, _drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError> {
+    fn read_contents(&self, _drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError> {
         self.repairs.lock().unwrap().push(repair);
         let mut contents = self.contents.lock().unwrap();
         if repair {
@@ -123,7 +123,7 @@ fn already(placed: Placed) -> Result<Staged, FsError> {
 }
 
 #[test]
-fn a_raw_volume_is_recorded_once_and_looked_at_without_repair() {
+fn a_raw_volume_is_recorded_once_and_read_without_repair() {
     let label = Label::new(raw(RecordState::New));
     let first = run(&label, None).unwrap();
     assert_eq!((first.already, first.formatted), (false, false));
@@ -233,7 +233,7 @@ fn a_volume_that_is_not_whole_and_alive_is_not_staged() {
 }
 
 #[test]
-fn what_is_mounted_must_be_what_the_record_says() {
+fn what_is_mounted_must_match_the_record() {
     let staged = already(samples::placed(1, ext4(true))).unwrap();
     assert_eq!((staged.already, staged.growth), (true, Growth::NotTried));
     // Mounted, and its device is unknown now: nothing is written that would need it.

@@ -134,7 +134,7 @@ fn is_foreign(entry: &MountEntry, volume: &Device) -> bool {
             return false;
         };
         let file = format!("/sys/dev/block/{}:{}/dm/uuid", number.0, number.1);
-        fs::read_to_string(file).is_ok_and(|found| found.trim() == uuid)
+        fs::read_to_string(file).is_ok_and(|text| text.trim() == uuid)
     };
     let is_gone = |number: (u32, u32)| {
         let device = format!("/sys/dev/block/{}:{}", number.0, number.1);

@@ -44,20 +44,20 @@ fn is_unreadable(error: &io::Error) -> bool {
 }
 
 fn mounted(job: &Stats) -> Result<Usage, FsError> {
-    let found = match path::facts(&job.path) {
-        Ok(found) => found,
+    let facts = match path::facts(&job.path) {
+        Ok(facts) => facts,
         Err(error) if is_unreadable(&error) => return without_directory(job, None, &error),
         Err(error) => return Err(not_found(job, &error)),
     };
-    if !found.mount_root {
+    if !facts.mount_root {
         return Err(not_here(job, "nothing is mounted there".to_owned()));
     }
-    if found.dev != job.device.dev && !is_btrfs_of(job, &job.path, &found)? {
+    if facts.dev != job.device.dev && !is_btrfs_of(job, &job.path, &facts)? {
         return Err(not_here(
             job,
             format!(
                 "what is mounted there is device {}:{}",
-                found.dev.0, found.dev.1
+                facts.dev.0, facts.dev.1
             ),
         ));
     }
@@ -65,13 +65,13 @@ fn mounted(job: &Stats) -> Result<Usage, FsError> {
         Ok(directory) => directory,
         // The root of a mount exists and is a directory, so that it was unmounted meanwhile.
         Err(error) if is_absent(&error) => return Err(unmounted(job)),
-        Err(error) => return without_directory(job, Some(found.mount_id), &error),
+        Err(error) => return without_directory(job, Some(facts.mount_id), &error),
     };
     match directory.facts() {
-        Ok(now) if now.mount_root && (now.mount_id, now.dev) == (found.mount_id, found.dev) => {}
+        Ok(now) if now.mount_root && (now.mount_id, now.dev) == (facts.mount_id, facts.dev) => {}
         // The directory below the mount, or another mount: no evidence about the volume.
         Ok(_) => return Err(unmounted(job)),
-        Err(error) => return without_directory(job, Some(found.mount_id), &error),
+        Err(error) => return without_directory(job, Some(facts.mount_id), &error),
     }
     let unread = directory.read_first().err();
     let (space, failed) = split(directory.space());
@@ -150,11 +150,11 @@ fn answer(space: Option<Space>, unreadable: Option<i32>) -> Usage {
 }
 
 /// True if the mount is of the volume's btrfs, which has a device number of its own: found by id and compared by source.
-fn is_btrfs_of(job: &Stats, path: &Path, found: &Facts) -> Result<bool, FsError> {
+fn is_btrfs_of(job: &Stats, path: &Path, facts: &Facts) -> Result<bool, FsError> {
     let top = top_at(path)?;
     Ok(
         top.is_some_and(|top| {
-            top.id == found.mount_id && mounts::is_mount_of(&top, job.device.dev)
+            top.id == facts.mount_id && mounts::is_mount_of(&top, job.device.dev)
         }),
     )
 }

@@ -178,8 +178,8 @@ fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize, started: u64) -> V
     let mut raised = fresh(&counted, &counts);
     // A finding that was acknowledged and counts again is new, however old it is.
     raised.retain(|finding| {
-        let known = |old: &Finding| old.code == finding.code;
-        is_news(finding) || before.findings.iter().any(known)
+        let has_code = |old: &Finding| old.code == finding.code;
+        is_news(finding) || before.findings.iter().any(has_code)
     });
     if now.verdict != before.verdict {
         // The first GOOD of a drive is no change.
@@ -251,9 +251,9 @@ fn is_since(since: &BTreeMap<String, u64>, code: &str, started: u64) -> bool {
 
 /// Returns the findings in `now` whose code is not in `before`.
 fn fresh(before: &[Finding], now: &[Finding]) -> Vec<Finding> {
-    let known: BTreeSet<&str> = before.iter().map(|finding| finding.code.as_str()).collect();
+    let codes: BTreeSet<&str> = before.iter().map(|finding| finding.code.as_str()).collect();
     now.iter()
-        .filter(|finding| !known.contains(finding.code.as_str()))
+        .filter(|finding| !codes.contains(finding.code.as_str()))
         .cloned()
         .collect()
 }

@@ -166,7 +166,7 @@ async fn follow(volumes: &Volumes, followed: &mut Followed, snapshot: &Snapshot)
         volumes
             .node()
             .inventory()
-            .update(|known| known.checked.remove(&uuid));
+            .update(|state| state.checked.remove(&uuid));
         if let Err(error) = tracked.file.remove().await {
             tracing::warn!(volume = %uuid, %error, "cannot remove the check result of a deleted volume");
         }
@@ -309,7 +309,7 @@ fn begin(
             unmounted: tracked.unmounted,
             news: tracked.news,
             suspected: tracked.suspected || tracked.checked.is_corrupt(),
-            asked: volumes.check_is_asked(*uuid),
+            asked: volumes.is_check_requested(*uuid),
             concluded: tracked.checked.conclusive.as_ref().map(|check| check.at),
             begun: tracked.checked.latest.as_ref().map(|check| check.at),
             share: share(*uuid),
@@ -437,9 +437,9 @@ async fn take(
 /// Records the result, and the condition that follows from it.
 fn record(volumes: &Volumes, uuid: Uuid, checked: &Checked, fs_type: FsType) {
     let conditions = verdict::conditions(checked, fs_type);
-    volumes.node().inventory().update(|known| {
-        known.checked.insert(uuid, checked.clone());
-        known.health.record(uuid, Source::Check, conditions);
+    volumes.node().inventory().update(|state| {
+        state.checked.insert(uuid, checked.clone());
+        state.health.record(uuid, Source::Check, conditions);
     });
 }
 

@@ -145,7 +145,7 @@ pub async fn run(
                 marked.follow(&now);
                 waiting = mark(&volumes, &group, &mut marked, now).await;
             }
-            told = group.next() => match told {
+            result = group.next() => match result {
                 Ok(events) => events.into_iter().for_each(|event| handle(&volumes, &owners, event)),
                 Err(error) => {
                     tracing::error!(%error, "filesystem error event reader failed; kernel log and error counters remain in use");
@@ -169,7 +169,7 @@ async fn mark(
         if !one.answers || marked.has(&one) {
             continue;
         }
-        match volumes.may_look_now(one.volume) {
+        match volumes.try_permit(one.volume) {
             Some(turn) => {
                 turns.push(turn);
                 new.push(one);
@@ -234,7 +234,7 @@ fn handle(volumes: &Volumes, owners: &BTreeMap<FsId, (Uuid, DriveId)>, event: Ev
         return;
     }
     tracing::warn!(%volume, %drive, error = %std::io::Error::from_raw_os_error(errno), "filesystem error event");
-    inventory.update(|known| known.health.note(&subject, Kind::FilesystemError, now()));
+    inventory.update(|state| state.health.note(&subject, Kind::FilesystemError, now()));
 }
 
 #[cfg(test)]
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn which_filesystems_tell_depends_on_the_kernel() {
+    fn which_filesystems_report_errors_depends_on_the_kernel() {
         for (fs_type, release, expected) in [
             ("ext4", "5.15.0-105-generic", false),
             ("ext4", "5.16.0", true),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filesystems_id_is_known_without_asking() {
+    fn a_filesystems_id_is_known_without_a_query() {
         let mut mounted = mounted();
         assert_eq!(fsid(&mounted), Some([0x3322_1108, 0x7766_5544]));
         mounted.fs_type = "xfs".into();

@@ -55,7 +55,7 @@ const STATS_DEADLINE: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 struct Tracked {
     due: Option<Instant>,
-    looking: bool,
+    sampling: bool,
     // Number of completed requests after the last sample.
     completed: Option<u64>,
 }
@@ -80,7 +80,7 @@ struct Sampled {
 /// Samples drives and compares devices until `stop`.
 pub async fn run(volumes: Volumes, evidence: CollectedEvidence, stop: CancellationToken) {
     let mut drives: BTreeMap<DriveId, Tracked> = BTreeMap::new();
-    let mut looking: Tasks<DriveId, Sampled> = Tasks::default();
+    let mut samples: Tasks<DriveId, Sampled> = Tasks::default();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut debounced, mut count) = (Debounced::default(), 0u32);
@@ -94,15 +94,15 @@ pub async fn run(volumes: Volumes, evidence: CollectedEvidence, stop: Cancellati
                 }
                 count = count.wrapping_add(1);
                 follow(&mut drives, &snapshot);
-                let most = AT_ONCE.saturating_sub(looking.count());
+                let most = AT_ONCE.saturating_sub(samples.count());
                 for task in due(&volumes, &mut drives, &snapshot, most) {
-                    looking.spawn(task.id.clone(), sample_drive(volumes.clone(), evidence.clone(), task));
+                    samples.spawn(task.id.clone(), sample_drive(volumes.clone(), evidence.clone(), task));
                 }
             }
-            Some((id, looked)) = looking.next() => match looked {
-                Some(looked) => take(&volumes, &mut drives, &id, looked),
+            Some((id, result)) = samples.next() => match result {
+                Some(result) => take(&volumes, &mut drives, &id, result),
                 None => if let Some(tracked) = drives.get_mut(&id) {
-                    tracked.looking = false;
+                    tracked.sampling = false;
                 },
             },
         }
@@ -112,7 +112,7 @@ pub async fn run(volumes: Volumes, evidence: CollectedEvidence, stop: Cancellati
 /// Adds new drives, and removes those that are no longer present.
 fn follow(drives: &mut BTreeMap<DriveId, Tracked>, snapshot: &Snapshot) {
     let here = |drive: &Drive| drive.state.is_present();
-    drives.retain(|id, tracked| tracked.looking || snapshot.drives.get(id).is_some_and(here));
+    drives.retain(|id, tracked| tracked.sampling || snapshot.drives.get(id).is_some_and(here));
     for (id, _) in snapshot.drives.iter().filter(|(_, drive)| is_ours(drive)) {
         drives.entry(id.clone()).or_insert_with(|| Tracked {
             // Spread over time for drives that appear together.
@@ -135,12 +135,12 @@ fn due(
     let now = Instant::now();
     let ready = drives
         .iter_mut()
-        .filter(|(_, tracked)| !tracked.looking && tracked.due.is_some_and(|due| due <= now));
+        .filter(|(_, tracked)| !tracked.sampling && tracked.due.is_some_and(|due| due <= now));
     ready
         .filter_map(|(id, tracked)| {
             let drive = snapshot.drives.get(id).filter(|drive| is_ours(drive))?;
             tracked.due = Some(now + EVERY.mul_f64(fastrand::f64().mul_add(0.2, 0.9)));
-            tracked.looking = true;
+            tracked.sampling = true;
             let place = reading::place(drive, fastrand::f64(), fastrand::f64());
             Some(Task {
                 id: id.clone(),
@@ -185,13 +185,13 @@ async fn sample_drive(volumes: Volumes, evidence: CollectedEvidence, task: Task)
             ..Sampled::default()
         };
     }
-    let mut looked = Sampled::default();
+    let mut result = Sampled::default();
     let sample = ReadSample {
         drive: drive.clone(),
         offset: place,
         len: reading::SAMPLE,
     };
-    match volumes.look_at(&id, sample, READ_DEADLINE).await {
+    match volumes.run_sample(&id, sample, READ_DEADLINE).await {
         Ok(_) => {}
         Err(RunError::Job(error @ (ReadError::Read { .. } | ReadError::Short { .. }))) => {
             tracing::warn!(drive = %id, error = %chain(&error), "drive read check failed");
@@ -207,8 +207,8 @@ async fn sample_drive(volumes: Volumes, evidence: CollectedEvidence, task: Task)
         let Some(_turn) = volumes.may_sample(volume).await else {
             continue;
         };
-        match volumes.look_at(&id, stats, STATS_DEADLINE).await {
-            Ok(usage) => looked.usages.push((volume, usage)),
+        match volumes.run_sample(&id, stats, STATS_DEADLINE).await {
+            Ok(usage) => result.usages.push((volume, usage)),
             Err(RunError::Job(error)) => {
                 tracing::debug!(%volume, error = %chain(&error), "volume statistics sample failed");
             }
@@ -218,16 +218,16 @@ async fn sample_drive(volumes: Volumes, evidence: CollectedEvidence, task: Task)
             }
         }
     }
-    looked.completed = completed(name).await;
-    looked
+    result.completed = completed(name).await;
+    result
 }
 
-fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId, looked: Sampled) {
+fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId, result: Sampled) {
     let Some(tracked) = drives.get_mut(id) else {
         return;
     };
-    tracked.looking = false;
-    tracked.completed = looked.completed;
+    tracked.sampling = false;
+    tracked.completed = result.completed;
     let snapshot = volumes.node().inventory().current();
     let inventory = volumes.node().inventory();
     let here = snapshot
@@ -238,7 +238,7 @@ fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId
     let mut reading: BTreeMap<Uuid, Vec<Condition>> = BTreeMap::new();
     for volume in &here {
         let mut conditions: Vec<Condition> = Vec::new();
-        match looked.usages.iter().find(|(sampled, _)| sampled == volume) {
+        match result.usages.iter().find(|(sampled, _)| sampled == volume) {
             Some((_, usage)) => conditions.extend(unreadable(usage)),
             // Not sampled now: the earlier result about its filesystem stays, as long as it is mounted.
             None => conditions.extend(inventory.health(|registry| {
@@ -246,10 +246,10 @@ fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId
                     .volumes
                     .get(volume)
                     .is_some_and(|volume| volume.in_use);
-                let seen = registry.seen(*volume, Source::Reading).iter();
-                let seen =
-                    seen.filter(|condition| mounted && condition.reason == Reason::Unreadable);
-                seen.cloned().collect::<Vec<_>>()
+                let previous = registry.conditions_of(*volume, Source::Reading).iter();
+                let previous =
+                    previous.filter(|condition| mounted && condition.reason == Reason::Unreadable);
+                previous.cloned().collect::<Vec<_>>()
             })),
         }
         if !conditions.is_empty() {
@@ -260,26 +260,26 @@ fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId
         .node()
         .inventory()
         .record_conditions(Source::Reading, here.into_iter(), reading);
-    for (volume, usage) in looked.usages {
+    for (volume, usage) in result.usages {
         volumes.take_sample(volume, usage);
     }
 }
 
 async fn compare_devices(volumes: &Volumes, snapshot: &Snapshot, debounced: &mut Debounced) {
-    let compared = device::to_be_looked_at(snapshot);
+    let compared = device::volumes_to_check(snapshot);
     if compared.is_empty() && debounced.is_empty() {
         return;
     }
-    let looked = offload("devices", SYSFS_DEADLINE, move || {
-        let seen = compared.into_iter().map(|(volume, placed)| {
+    let comparison = offload("devices", SYSFS_DEADLINE, move || {
+        let conditions = compared.into_iter().map(|(volume, placed)| {
             let name = placed.device.as_deref().unwrap_or_default();
-            let seen = device::read(Path::new("/sys"), name)?;
-            Ok((volume, device::judge(&placed, seen.as_ref())))
+            let state = device::read(Path::new("/sys"), name)?;
+            Ok((volume, device::judge(&placed, state.as_ref())))
         });
-        seen.collect::<std::io::Result<BTreeMap<_, _>>>()
+        conditions.collect::<std::io::Result<BTreeMap<_, _>>>()
     });
-    let mut seen = match looked.await.and_then(|looked| looked) {
-        Ok(seen) => seen,
+    let mut by_volume = match comparison.await.and_then(|result| result) {
+        Ok(by_volume) => by_volume,
         Err(error) => {
             tracing::warn!(%error, "cannot inspect volume devices; will retry");
             return;
@@ -287,11 +287,11 @@ async fn compare_devices(volumes: &Volumes, snapshot: &Snapshot, debounced: &mut
     };
     // Dropped if the device that was compared has changed since, or a call is changing it.
     let now = volumes.node().inventory().current();
-    seen.retain(|volume, conditions| {
+    by_volume.retain(|volume, conditions| {
         let placed = |of: &Snapshot| of.volumes.get(volume).map(|volume| volume.placed.clone());
         !conditions.is_empty() && placed(snapshot) == placed(&now) && !volumes.is_changing(*volume)
     });
-    let wrong = debounced.update(seen);
+    let wrong = debounced.update(by_volume);
     volumes.node().inventory().record_conditions(
         Source::Device,
         now.volumes.keys().copied(),

@@ -123,9 +123,9 @@ impl Stored for Remembered {
     fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
         let old: Self = serde_json::from_slice(bytes)?;
         if old.version != VERSION {
-            let found = old.version;
+            let version = old.version;
             return Err(
-                format!("it has version {found}, this agent reads version {VERSION}").into(),
+                format!("it has version {version}, this agent reads version {VERSION}").into(),
             );
         }
         Ok(old)
@@ -169,12 +169,12 @@ impl PersistedEvidence {
                 .begin(places, &node.mounts().entries(), &kubelet_dir),
             Err(error) => tracing::error!(error = %chain(&error), "cannot read the mount table"),
         }
-        node.inventory().update(|known| {
-            known.health.restore(notes);
-            known.health.restore_unreadable(unreadable);
-            known.health.restore_of_calls(of_calls);
-            known.health.restore_appearances(appearances(&heard.names));
-            known.earlier = since;
+        node.inventory().update(|state| {
+            state.health.restore(notes);
+            state.health.restore_unreadable(unreadable);
+            state.health.restore_of_calls(of_calls);
+            state.health.restore_appearances(appearances(&heard.names));
+            state.earlier = since;
         });
         Self {
             file: Arc::new(file),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_boot_only_what_was_said_of_drives_counts_and_for_a_day_in_all() {
+    fn after_a_boot_only_evidence_about_drives_counts_and_for_a_day_in_all() {
         for (hours_away, counts) in [(1, true), (22, true), (23, false), (1000, false)] {
             // The machine was booted a minute ago.
             let now = COUNTS_FOR + Duration::from_secs(60);
@@ -336,9 +336,13 @@ mod tests {
             assert_eq!((heard, mounts), (LogPosition::default(), Places::new()));
             let volume = notes.volumes.values().next().unwrap();
             let drive = notes.drives.values().next().unwrap();
-            for seen in [volume, drive] {
-                assert_eq!(seen.len(), usize::from(counts), "{hours_away} h: {seen:?}");
-                for (kind, at) in seen {
+            for times in [volume, drive] {
+                assert_eq!(
+                    times.len(),
+                    usize::from(counts),
+                    "{hours_away} h: {times:?}"
+                );
+                for (kind, at) in times {
                     assert_eq!(*kind, Kind::MediumError);
                     assert_eq!(now - *at, HOUR * (hours_away as u32 + 1));
                 }
@@ -347,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_that_goes_back_does_not_make_what_was_said_younger_or_older() {
+    fn a_wall_clock_that_goes_back_does_not_make_evidence_younger_or_older() {
         let now = COUNTS_FOR + HOUR;
         let (notes, ..) = recall(remembered(), "that", now, 5);
         let at = notes.drives.values().next().unwrap()[&Kind::MediumError];

@@ -89,8 +89,8 @@ pub async fn run(node: NodeContext, mounted: watch::Sender<Vec<Mounted>>, stop: 
             }
             () = due(refresh_at) => Mounts::refresh,
             // The first comparison must not wait for a tick.
-            known = snapshots.wait_for(|snapshot| snapshot.ready), if !ready => {
-                ready = known.is_ok();
+            result = snapshots.wait_for(|snapshot| snapshot.ready), if !ready => {
+                ready = result.is_ok();
                 Mounts::reread
             }
             // Further changes before the refresh cause no wakeup; the kernel's signal is kept.
@@ -172,9 +172,9 @@ fn check_mounts(node: &NodeContext, mounted: &watch::Sender<Vec<Mounted>>, read:
         })
     });
     let all: Vec<Mounted> = with_filesystem.collect();
-    mounted.send_if_modified(|known| {
-        let changed = *known != all;
-        *known = all;
+    mounted.send_if_modified(|current| {
+        let changed = *current != all;
+        *current = all;
         changed
     });
 }

@@ -67,7 +67,7 @@ pub async fn run(
     // Findings persist over a restart.
     // A failure is logged, and a finding of the host; it is read again later.
     let _ = task.history.read(&mut task.comparison).await;
-    task.tell();
+    task.publish();
     let mut snapshots = task.volumes.node().inventory().subscribe();
     tokio::select! {
         () = stop.cancelled() => return,
@@ -125,7 +125,7 @@ impl Task {
         if names.is_empty() {
             return;
         }
-        let looked = offload("latency", SYSFS_DEADLINE, move || {
+        let reading = offload("latency", SYSFS_DEADLINE, move || {
             let read = |(id, name): (DriveId, String)| {
                 let counted = blockstat::counters(&name);
                 let now = |counted: Counted| (Instant::now(), counters(&counted));
@@ -133,9 +133,9 @@ impl Task {
             };
             names.into_iter().map(read).collect::<Vec<_>>()
         });
-        match looked.await {
-            Ok(looked) => {
-                for (id, now) in looked {
+        match reading.await {
+            Ok(reading) => {
+                for (id, now) in reading {
                     // A drive that cannot be read does not affect the others.
                     let now = now.unwrap_or_else(|error| {
                         tracing::warn!(drive = %id, %error, "cannot read drive latency counters; will retry");
@@ -212,7 +212,7 @@ impl Task {
                 tracing::error!(%error, "internal task failed; this is a bug in Drivebay, please report it")
             }
         }
-        self.tell();
+        self.publish();
         self.unsaved += 1;
         if self.unsaved >= SAVE_EVERY || self.slow() != before {
             self.try_to_save().await;
@@ -222,12 +222,12 @@ impl Task {
     fn slow(&self) -> BTreeMap<DriveId, Vec<Slowdown>> {
         let drives = self.comparison.drives();
         drives
-            .map(|drive| (drive.clone(), self.comparison.found(drive)))
+            .map(|drive| (drive.clone(), self.comparison.slowdowns(drive)))
             .collect()
     }
 
     /// Publishes findings to the inventory, and latencies to metrics.
-    fn tell(&self) {
+    fn publish(&self) {
         let inventory = self.volumes.node().inventory();
         let snapshot = inventory.current();
         let ids: BTreeSet<&DriveId> = self
@@ -240,12 +240,14 @@ impl Task {
             let findings = if snapshot.drives.get(id).is_some_and(nobodys) {
                 Vec::new()
             } else {
-                finding(&self.comparison.found(id)).into_iter().collect()
+                finding(&self.comparison.slowdowns(id))
+                    .into_iter()
+                    .collect()
             };
-            let same = |seen: &[Finding]| seen == findings.as_slice();
-            if !inventory.health(|registry| same(registry.seen_of_drive(id, Source::Latency))) {
-                inventory.update(|known| {
-                    known
+            let same = |last: &[Finding]| last == findings.as_slice();
+            if !inventory.health(|registry| same(registry.findings_of(id, Source::Latency))) {
+                inventory.update(|state| {
+                    state
                         .health
                         .record_drive(id.clone(), Source::Latency, findings);
                 });
@@ -269,7 +271,7 @@ impl Task {
             let drive = drive.clone();
             return Err(AcknowledgeError::Write { drive, source });
         }
-        self.tell();
+        self.publish();
         let counted = counted.into_iter().filter(|_| !request.withdraw);
         Ok(finding(&counted.collect::<Vec<_>>()).into_iter().collect())
     }

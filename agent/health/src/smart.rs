@@ -60,14 +60,14 @@ struct Tracked {
     // It is identified by its slot, and the history may be of the drive that was there before.
     unproven: bool,
     due: Option<Instant>,
-    asked: Option<Instant>,
+    last_poll: Option<Instant>,
     deep: Option<Instant>,
-    asking: bool,
+    polling: bool,
     read_entries: ReadEntries,
     // Reason of the last failed poll, logged when it changes.
     failure: Option<FailureReason>,
     // Report in the inventory; None: there is none.
-    said: Option<DriveHealth>,
+    report: Option<DriveHealth>,
 }
 
 /// Polls drives until `stop`. `complaints`: drives of which the kernel has just reported errors.
@@ -80,7 +80,7 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let mut drives: BTreeMap<DriveId, Tracked> = BTreeMap::new();
-    let mut asking: Tasks<DriveId, Outcome> = Tasks::default();
+    let mut polls: Tasks<DriveId, Outcome> = Tasks::default();
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -89,11 +89,11 @@ pub async fn run(
             _ = ticks.tick() => {
                 let snapshot = node.inventory().current();
                 follow(&mut drives, &node, &evidence, &snapshot).await;
-                for (id, facts) in due(&mut drives, &snapshot, AT_ONCE.saturating_sub(asking.count())) {
-                    ask(&node, &mut drives, &mut asking, id, &facts);
+                for (id, facts) in due(&mut drives, &snapshot, AT_ONCE.saturating_sub(polls.count())) {
+                    poll_drive(&node, &mut drives, &mut polls, id, &facts);
                 }
             }
-            Some((id, outcome)) = asking.next() => {
+            Some((id, outcome)) = polls.next() => {
                 let outcome = outcome.unwrap_or_else(|| {
                     let why = "the agent's own task failed; its log says where";
                     failed(FailureReason::NotStarted, why.to_owned())
@@ -116,7 +116,7 @@ pub async fn run(
             Some(drive) = complaints.recv() => {
                 if let Some(tracked) = drives.get_mut(&drive) {
                     let now = Instant::now();
-                    let earliest = tracked.asked.map_or(now, |asked| (asked + COMPLAINED).max(now));
+                    let earliest = tracked.last_poll.map_or(now, |last| (last + COMPLAINED).max(now));
                     tracked.due = Some(tracked.due.map_or(earliest, |due| due.min(earliest)));
                 }
             }
@@ -137,7 +137,7 @@ async fn follow(
         is_here.then_some(&drive.facts)
     };
     drives.retain(|id, tracked| {
-        tracked.asking || here(id).is_some_and(|facts| facts.diskseq == tracked.diskseq)
+        tracked.polling || here(id).is_some_and(|facts| facts.diskseq == tracked.diskseq)
     });
     evidence.polls().retain(|id| here(id).is_some());
     evidence.counters().retain(|id| here(id).is_some());
@@ -150,8 +150,8 @@ async fn follow(
             // A file that cannot be read is a finding of the host, and is not overwritten.
             let history = file.load().await.ok().flatten().unwrap_or_default();
             let tracked = take_up(facts, file, history, reported);
-            if let Some(said) = tracked.said.clone() {
-                inventory.update(|known| known.health.says(id.clone(), said));
+            if let Some(report) = tracked.report.clone() {
+                inventory.update(|state| state.health.record_report(id.clone(), report));
             }
             publish_counters(evidence, id, &tracked);
             drives.insert(id.clone(), tracked);
@@ -179,7 +179,7 @@ async fn follow(
                 poll: PollState::LastKnown,
                 ..DriveHealth::default()
             };
-            inventory.update(|known| known.health.says(id.clone(), unknown));
+            inventory.update(|state| state.health.record_report(id.clone(), unknown));
         }
     }
 }
@@ -205,14 +205,14 @@ fn take_up(
         appeared: now,
         polled: false,
         due: Some(now + wait),
-        asked: None,
+        last_poll: None,
         deep: None,
-        asking: false,
+        polling: false,
         read_entries: ReadEntries::default(),
         failure: None,
-        said: reported.map(|said| DriveHealth {
+        report: reported.map(|report| DriveHealth {
             poll: PollState::LastKnown,
-            ..said
+            ..report
         }),
     }
 }
@@ -226,16 +226,16 @@ fn due(
     let now = Instant::now();
     drives
         .iter()
-        .filter(|(_, tracked)| !tracked.asking && tracked.due.is_some_and(|due| due <= now))
+        .filter(|(_, tracked)| !tracked.polling && tracked.due.is_some_and(|due| due <= now))
         .filter_map(|(id, _)| Some((id.clone(), snapshot.drives.get(id)?.facts.clone())))
         .take(most)
         .collect()
 }
 
-fn ask(
+fn poll_drive(
     node: &NodeContext,
     drives: &mut BTreeMap<DriveId, Tracked>,
-    asking: &mut Tasks<DriveId, Outcome>,
+    polls: &mut Tasks<DriveId, Outcome>,
     id: DriveId,
     facts: &DriveFacts,
 ) {
@@ -257,13 +257,13 @@ fn ask(
         config.ssd_interval
     };
     tracked.due = Some(now + every.mul_f64(fastrand::f64().mul_add(0.2, 0.9)));
-    tracked.asked = Some(now);
-    tracked.asking = true;
+    tracked.last_poll = Some(now);
+    tracked.polling = true;
     if deep {
         tracked.deep = Some(now);
     }
     let (pool, drive) = (node.pool().clone(), DriveRef::from(facts));
-    asking.spawn(id.clone(), async move {
+    polls.spawn(id.clone(), async move {
         match poll.unsupported.clone() {
             // No worker is started, since there is nothing to poll.
             Some(why) => failed(FailureReason::Unsupported, why),
@@ -272,7 +272,7 @@ fn ask(
                 .await
             {
                 Ok(Polled { outcome, .. }) => outcome,
-                Err(error) => not_asked(&error),
+                Err(error) => not_polled(&error),
             },
         }
     });
@@ -282,7 +282,7 @@ fn failed(reason: FailureReason, detail: String) -> Outcome {
     Outcome::Failed(Failure { reason, detail })
 }
 
-fn not_asked<E: std::error::Error + 'static>(error: &RunError<E>) -> Outcome {
+fn not_polled<E: std::error::Error + 'static>(error: &RunError<E>) -> Outcome {
     let reason = match error {
         RunError::Deadline { .. } | RunError::Stuck { .. } => FailureReason::Timeout,
         _ => FailureReason::NotStarted,
@@ -301,7 +301,7 @@ async fn take(
     let Some(tracked) = drives.get_mut(&id) else {
         return;
     };
-    tracked.asking = false;
+    tracked.polling = false;
     let snapshot = node.inventory().current();
     let drive = snapshot.drives.get(&id);
     if drive.is_some_and(|drive| drive.facts.diskseq != tracked.diskseq) {
@@ -354,7 +354,7 @@ async fn take(
             .read_entries
             .hand_over(&logged, sector, |place| evidence.suspects().add(&id, place));
     }
-    if not_started && tracked.said.is_none() {
+    if not_started && tracked.report.is_none() {
         // The drive is busy, which is no evidence: it is polled again.
         return;
     }
@@ -367,7 +367,7 @@ async fn take(
         true => PollState::Polled,
         false => PollState::LastKnown,
     };
-    let before = tracked.said.take().and_then(|said| said.smart);
+    let before = tracked.report.take().and_then(|last| last.smart);
     let before = before.unwrap_or_default();
     health.smart = Some(SmartReport {
         asleep: assessment.standby,
@@ -382,9 +382,9 @@ async fn take(
         },
         ..report(&tracked.history)
     });
-    tracked.said = Some(health.clone());
+    tracked.report = Some(health.clone());
     node.inventory()
-        .update(|known| known.health.says(id.clone(), health));
+        .update(|state| state.health.record_report(id.clone(), health));
     // A failure is logged, and a finding of the host.
     let _ = tracked.file.save(tracked.history.clone()).await;
 }

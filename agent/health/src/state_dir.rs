@@ -16,17 +16,17 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
     let mut ticks = interval(TRY_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let found = dir::findings(&troubles.borrow_and_update());
+        let findings = dir::findings(&troubles.borrow_and_update());
         volumes
             .node()
             .inventory()
-            .update(|known| known.state_files = found);
+            .update(|state| state.state_files = findings);
         tokio::select! {
             () = stop.cancelled() => return,
             changed = troubles.changed() => if changed.is_err() { return },
             _ = ticks.tick() => {
                 volumes.read_hand_mounts_again().await;
-                if let Err(error) = state_dir.look_for_lost().await {
+                if let Err(error) = state_dir.list_set_aside().await {
                     tracing::debug!(%error, "cannot list the state directory");
                 }
             }

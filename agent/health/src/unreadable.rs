@@ -41,7 +41,7 @@ enum Of {
 
 enum Done {
     Read {
-        found: Option<WindowRead>,
+        result: Option<WindowRead>,
         completed: Option<u64>,
     },
     Located(Question, LocateResult),
@@ -67,7 +67,7 @@ pub async fn run(volumes: Volumes, evidence: CollectedEvidence, stop: Cancellati
                 if snapshot.ready {
                     followed.follow(volumes.node(), &evidence, &snapshot);
                     followed.read(&volumes, &snapshot, &mut tasks);
-                    followed.ask(&volumes, &snapshot, &mut tasks);
+                    followed.query(&volumes, &snapshot, &mut tasks);
                 }
             }
             Some((of, done)) = tasks.next() => followed.take(&volumes, of, done),
@@ -99,17 +99,17 @@ impl Followed {
         self.drives.retain(|id, tracked| {
             let drive = snapshot.drives.get(id);
             let is_here = drive.is_some_and(|drive| drive.state.is_present());
-            let known = drive.is_some_and(|drive| !drive.health.unreadable.is_empty());
-            tracked.reading || (is_here && (known || !tracked.reported.is_empty()))
+            let is_unreadable = drive.is_some_and(|drive| !drive.health.unreadable.is_empty());
+            tracked.reading || (is_here && (is_unreadable || !tracked.reported.is_empty()))
         });
         self.volumes.retain(|uuid, tracked| {
             let volume = snapshot.volumes.get(uuid);
-            let known = volume.is_some_and(|volume| !volume.unreadable.is_empty());
-            if !known && !tracked.asking {
+            let is_unreadable = volume.is_some_and(|volume| !volume.unreadable.is_empty());
+            if !is_unreadable && !tracked.querying {
                 node.inventory()
-                    .update(|known| known.health.locate(*uuid, Vec::new()));
+                    .update(|state| state.health.locate(*uuid, Vec::new()));
             }
-            known || tracked.asking
+            is_unreadable || tracked.querying
         });
     }
 
@@ -124,27 +124,27 @@ impl Followed {
                 tracked.not_before = Some(now + REPORTED_AGAIN);
                 let mut changed = false;
                 let reported = std::mem::take(&mut tracked.reading_reported);
-                if let Some(Done::Read { found, completed }) = done {
+                if let Some(Done::Read { result, completed }) = done {
                     tracked.completed = completed;
-                    tracked.report(not_reached(reported, found.as_ref()));
-                    if let Some(found) = found {
-                        volumes.node().inventory().update(|known| {
-                            let before = known.health.unreadable(&id);
-                            known.health.read(&id, &found);
-                            changed = known.health.unreadable(&id) != before;
+                    tracked.report(not_reached(reported, result.as_ref()));
+                    if let Some(result) = result {
+                        volumes.node().inventory().update(|state| {
+                            let before = state.health.unreadable(&id);
+                            state.health.read(&id, &result);
+                            changed = state.health.unreadable(&id) != before;
                         });
                     }
                 }
                 tracked.every = next_interval(tracked.every, changed);
                 tracked.again = Some(now + tracked.every);
             }
-            (Of::Volume(uuid), Some(Done::Located(question, asked))) => {
+            (Of::Volume(uuid), Some(Done::Located(question, result))) => {
                 let Some(tracked) = self.volumes.get_mut(&uuid) else {
                     return;
                 };
-                tracked.asking = false;
+                tracked.querying = false;
                 tracked.not_before = Some(now + SETTLES);
-                let pieces = match asked {
+                let pieces = match result {
                     LocateResult::NotNow => {
                         tracked.question = None;
                         tracked.due = now + LATER;
@@ -173,12 +173,12 @@ impl Followed {
                 volumes
                     .node()
                     .inventory()
-                    .update(|known| known.health.locate(uuid, pieces));
+                    .update(|state| state.health.locate(uuid, pieces));
             }
             (Of::Volume(uuid), _) => {
                 // The task panicked, and may panic again.
                 if let Some(tracked) = self.volumes.get_mut(&uuid) {
-                    tracked.asking = false;
+                    tracked.querying = false;
                     tracked.question = None;
                     tracked.due = now + ASK_AGAIN;
                 }

@@ -82,10 +82,10 @@ pub async fn run(
         _ = snapshots.wait_for(|snapshot| snapshot.ready) => {}
     }
     let mut tidying = interval(TIDY_EVERY);
-    let mut looking = interval(LOOK_EVERY);
-    looking.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut checking = interval(LOOK_EVERY);
+    checking.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stalls = Stalls::default();
-    let mut looks = 0u32;
+    let mut checks = 0u32;
     loop {
         let next = async {
             match &log {
@@ -97,14 +97,14 @@ pub async fn run(
             () = stop.cancelled() => return,
             _ = tidying.tick() => {
                 let snapshot = node.inventory().current();
-                node.inventory().update(|known| known.health.tidy(&snapshot, now()));
+                node.inventory().update(|state| state.health.tidy(&snapshot, now()));
             }
-            _ = looking.tick() => {
-                look_at_requests(&node, &mut stalls).await;
-                if looks.is_multiple_of(COUNTERS_EVERY) {
-                    look_at_counters(&node).await;
+            _ = checking.tick() => {
+                check_requests(&node, &mut stalls).await;
+                if checks.is_multiple_of(COUNTERS_EVERY) {
+                    check_counters(&node).await;
                 }
-                looks = looks.wrapping_add(1);
+                checks = checks.wrapping_add(1);
             }
             next = next => match next {
                 Ok(Next::Record(record)) => reader.take(&record),
@@ -118,7 +118,7 @@ pub async fn run(
     }
 }
 
-async fn look_at_requests(node: &NodeContext, stalls: &mut Stalls) {
+async fn check_requests(node: &NodeContext, stalls: &mut Stalls) {
     let snapshot = node.inventory().current();
     let ours: Vec<(DriveId, String)> = snapshot
         .drives
@@ -130,32 +130,35 @@ async fn look_at_requests(node: &NodeContext, stalls: &mut Stalls) {
     if ours.is_empty() {
         return;
     }
-    let looked = offload("requests", LOOK_DEADLINE, move || {
-        let mut looks: BTreeMap<DriveId, Activity> = BTreeMap::new();
+    let reading = offload("requests", LOOK_DEADLINE, move || {
+        let mut activities: BTreeMap<DriveId, Activity> = BTreeMap::new();
         for (id, name) in ours {
             if let Some(activity) = blockstat::activity(&name)? {
-                looks.insert(id, activity);
+                activities.insert(id, activity);
             }
         }
-        Ok(looks)
+        Ok(activities)
     });
-    let looks = match looked.await.and_then(|looks: std::io::Result<_>| looks) {
-        Ok(looks) => looks,
+    let activities = match reading
+        .await
+        .and_then(|activities: std::io::Result<_>| activities)
+    {
+        Ok(activities) => activities,
         Err(error) => {
             tracing::warn!(%error, "cannot read in-flight I/O counters; will retry");
             return;
         }
     };
-    let stalled: BTreeSet<DriveId> = stalls.update(&looks, now()).into_iter().collect();
+    let stalled: BTreeSet<DriveId> = stalls.update(&activities, now()).into_iter().collect();
     if stalled.is_empty() && !node.inventory().health(HealthRegistry::any_stalled) {
         return;
     }
     // `changes` logs the resulting conditions.
     node.inventory()
-        .update(|known| known.health.stalled(stalled));
+        .update(|state| state.health.stalled(stalled));
 }
 
-async fn look_at_counters(node: &NodeContext) {
+async fn check_counters(node: &NodeContext) {
     let snapshot = node.inventory().current();
     let in_use = snapshot.volumes.values().filter(|volume| volume.in_use);
     let mounted: Vec<_> = in_use
@@ -169,7 +172,7 @@ async fn look_at_counters(node: &NodeContext) {
     if mounted.is_empty() {
         return;
     }
-    let looked = offload("counters", LOOK_DEADLINE, move || {
+    let reading = offload("counters", LOOK_DEADLINE, move || {
         let mut counted = Vec::new();
         for (volume, device, count) in mounted {
             if let Some(errors) = count(&device)? {
@@ -178,11 +181,14 @@ async fn look_at_counters(node: &NodeContext) {
         }
         Ok(counted)
     });
-    match looked.await.and_then(|counted: std::io::Result<_>| counted) {
+    match reading
+        .await
+        .and_then(|counted: std::io::Result<_>| counted)
+    {
         Ok(counted) => {
-            node.inventory().update(|known| {
+            node.inventory().update(|state| {
                 for (volume, errors) in counted {
-                    known.health.counted(volume, errors);
+                    state.health.counted(volume, errors);
                 }
             });
         }
@@ -204,7 +210,7 @@ struct KernelLogReader {
 
 impl KernelLogReader {
     fn take(&mut self, record: &str) {
-        let Some((number, said)) = kmsg::stamp(record) else {
+        let Some((number, logged_at)) = kmsg::stamp(record) else {
             return;
         };
         if self.heard.sequence.is_some_and(|last| number <= last) {
@@ -219,7 +225,7 @@ impl KernelLogReader {
         let Some(subject) = subject(&snapshot, &report) else {
             return;
         };
-        if said < self.began && !is_same(&self.heard, &snapshot, &subject, &report.device) {
+        if logged_at < self.began && !is_same(&self.heard, &snapshot, &subject, &report.device) {
             return;
         }
         let drive = snapshot.drives.get(&subject.drive);
@@ -234,12 +240,12 @@ impl KernelLogReader {
             self.evidence.suspects().add(&drive, Extent { start, len });
         }
         // The log's clock may be a little ahead.
-        let said = at(said).min(now());
-        if inventory.health(|registry| registry.is_fresh(&subject, report.kind, said)) {
+        let logged_at = at(logged_at).min(now());
+        if inventory.health(|registry| registry.is_fresh(&subject, report.kind, logged_at)) {
             return;
         }
         let mut news = false;
-        inventory.update(|known| news = known.health.note(&subject, report.kind, said));
+        inventory.update(|state| news = state.health.note(&subject, report.kind, logged_at));
         if news {
             // `changes` logs the resulting conditions; this is the evidence.
             tracing::debug!(
@@ -274,7 +280,7 @@ mod tests {
     use drivebay_model::samples;
 
     #[test]
-    fn what_was_said_while_no_agent_ran_is_of_the_drive_that_had_the_name_then() {
+    fn a_kernel_report_from_before_the_start_is_of_the_drive_that_had_the_name_then() {
         let mut snapshot = Snapshot::default();
         let mut drive = samples::drive("sda", DriveState::Claimed, None);
         drive.facts.diskseq = 3;

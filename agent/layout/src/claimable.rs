@@ -17,9 +17,9 @@ pub(super) const EDGE: u64 = 16 * MIB;
 /// Fails if the kernel has a partition of the drive.
 pub(super) fn no_partition(
     id: &DriveId,
-    found: Option<&PartitionFacts>,
+    partition: Option<&PartitionFacts>,
 ) -> Result<(), LayoutError> {
-    match found {
+    match partition {
         Some(facts) => Err(refused(
             id,
             format!("HasPartitions: the kernel has {}", facts.kernel_name),

@@ -583,7 +583,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_for_growth_is_said_for_the_whole_volume() {
+    fn missing_space_for_growth_is_reported_for_the_whole_volume() {
         let error = LayoutError::NoSpace {
             drive: "d".into(),
             needed: 10,

@@ -59,12 +59,12 @@ pub(super) fn step(job: &CopyStep, context: &mut Context) -> Result<CopyProgress
         .and_then(|drive| Ok((copy(&*drive, job, &original)?, drive.space().zeroing)))
         .map_err(CopyError::Target)?;
     open::unlock_to_zero(&mut target, &runs).map_err(CopyError::Target)?;
-    let mut told: Option<(String, Instant)> = None;
+    let mut last_report: Option<(String, Instant)> = None;
     let mut begin = |step: &str| {
-        let is_known = |(name, at): &(String, Instant)| name == step && at.elapsed() < TOLD_EVERY;
-        if !told.as_ref().is_some_and(is_known) {
+        let is_recent = |(name, at): &(String, Instant)| name == step && at.elapsed() < TOLD_EVERY;
+        if !last_report.as_ref().is_some_and(is_recent) {
             context.step(step);
-            told = Some((step.to_owned(), Instant::now()));
+            last_report = Some((step.to_owned(), Instant::now()));
         }
     };
     let mut rate = Rate::new(job.budget_ms, job.bytes_per_second);

@@ -131,12 +131,12 @@ impl Kernel for BlockDev {
 
 /// Returns the first result of several searches. An error is returned only if no search has a
 /// result.
-pub fn first<T>(looks: impl IntoIterator<Item = io::Result<Option<T>>>) -> io::Result<Option<T>> {
+pub fn first<T>(results: impl IntoIterator<Item = io::Result<Option<T>>>) -> io::Result<Option<T>> {
     let mut failed = None;
-    for look in looks {
-        match look {
+    for result in results {
+        match result {
             Ok(None) => {}
-            Ok(found) => return Ok(found),
+            Ok(value) => return Ok(value),
             Err(error) => failed = Some(error),
         }
     }
@@ -144,9 +144,10 @@ pub fn first<T>(looks: impl IntoIterator<Item = io::Result<Option<T>>>) -> io::R
 }
 
 /// Returns true if one of several tests is true. An error is returned only if none is.
-pub fn any(looks: impl IntoIterator<Item = io::Result<bool>>) -> io::Result<bool> {
-    let looks = looks.into_iter();
-    first(looks.map(|look| look.map(|found| found.then_some(())))).map(|found| found.is_some())
+pub fn any(results: impl IntoIterator<Item = io::Result<bool>>) -> io::Result<bool> {
+    let results = results.into_iter();
+    first(results.map(|result| result.map(|is_true| is_true.then_some(()))))
+        .map(|hit| hit.is_some())
 }
 
 /// Returns the offset of the first byte in a run that is not zero. Reads pieces of at most 1 MiB.

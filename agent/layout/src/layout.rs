@@ -53,7 +53,7 @@ fn as_layout(
 
 /// Returns the contents of a claimed drive. With `repair`, repairs what is safe to repair, and adds
 /// missing volumes to the kernel; without it nothing is written and no process is started.
-pub fn look(drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError> {
+pub fn read_contents(drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError> {
     if !repair {
         return read(&open::shared(drive)?);
     }

@@ -63,14 +63,14 @@ pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Mark> {
 /// Returns a description of a structure that only Drivebay writes, on a drive without a valid mark:
 /// such a drive was damaged or partly wiped. Errs if a range cannot be read that may hold a trace.
 pub fn traces<D: Medium + ?Sized>(dev: &D) -> io::Result<Option<&'static str>> {
-    let looks: [(&'static str, &dyn Fn() -> io::Result<bool>); 3] = [
+    let searches: [(&'static str, &dyn Fn() -> io::Result<bool>); 3] = [
         ("a Drivebay label", &|| record::has_traces(dev)),
         ("a copy of our LVM metadata", &|| {
             backup::has_traces(dev, plan::COPIES)
         }),
         ("Drivebay LVM metadata", &|| has_tags(dev)),
     ];
-    device::first(looks.map(|(what, look)| look().map(|found| found.then_some(what))))
+    device::first(searches.map(|(what, search)| search().map(|exists| exists.then_some(what))))
 }
 
 /// True if there is a text with Drivebay's tags where its LVM metadata areas are. Texts are never

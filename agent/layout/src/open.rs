@@ -89,13 +89,13 @@ pub(super) fn lock(dev: &mut BlockDev) -> Result<(), LayoutError> {
 
 fn open_error(drive: &DriveRef, error: OpenError) -> LayoutError {
     let id = drive.id.to_string();
-    let another = |seen| LayoutError::NotThisDrive {
+    let another = |device| LayoutError::NotThisDrive {
         drive: drive.id.to_string(),
         kernel_name: drive.kernel_name.clone(),
-        seen,
+        seen: device,
     };
     match error {
-        OpenError::NotThisDrive { seen, .. } => another(seen),
+        OpenError::NotThisDrive { seen: device, .. } => another(device),
         OpenError::Gone { .. } => another("no device".to_owned()),
         OpenError::Busy(node) => LayoutError::Busy {
             drive: id,

@@ -25,7 +25,7 @@ impl Job for ReadDrive {
     type Error = LayoutError;
     fn run(self, context: &mut Context) -> Result<Contents, LayoutError> {
         context.step("look");
-        layout::look(&self.drive, self.repair)
+        layout::read_contents(&self.drive, self.repair)
     }
 }
 
@@ -167,7 +167,7 @@ impl Job for DropSnapshot {
 
 impl Job for ReadUsage {
     const NAME: &'static str = "read-usage";
-    const ONLY_LOOKS: bool = true;
+    const READ_ONLY: bool = true;
     const COMES_AGAIN: bool = true;
     /// Usage of the snapshots that the kernel has.
     type Answer = Vec<SnapshotUsage>;

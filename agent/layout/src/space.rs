@@ -157,9 +157,9 @@ pub(super) fn is_zeros<D: Device + ?Sized>(
     what: &str,
 ) -> Result<(), LayoutError> {
     for run in runs {
-        let found =
+        let nonzero =
             device::sample_nonzero(dev, *run, MIB.min(run.len)).map_err(io_error(id, what))?;
-        if let Some(offset) = found {
+        if let Some(offset) = nonzero {
             return Err(LayoutError::NotErased {
                 drive: id.to_string(),
                 offset,

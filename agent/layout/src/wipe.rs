@@ -47,7 +47,7 @@ fn next(size: u64, done: u64) -> Extent {
 /// read back as zeros.
 pub(super) fn step(job: &WipeStep, context: &mut Context) -> Result<WipeProgress, LayoutError> {
     let drive = &job.drive;
-    refuse_news(job, layout::look(drive, false))?;
+    refuse_news(job, layout::read_contents(drive, false))?;
     lvm::deactivate(drive)?;
     let dev = open::exclusive(drive)?;
     refuse_news(job, layout::read(&dev))?;
@@ -85,14 +85,14 @@ pub(super) fn step(job: &WipeStep, context: &mut Context) -> Result<WipeProgress
 
 /// Fails if a volume was created since the operator's command, or between two steps: it need not be
 /// open, so O_EXCL does not detect it. Pure.
-fn refuse_news(job: &WipeStep, look: Result<Contents, LayoutError>) -> Result<(), LayoutError> {
+fn refuse_news(job: &WipeStep, result: Result<Contents, LayoutError>) -> Result<(), LayoutError> {
     let busy = |reason: String| {
         Err(LayoutError::Busy {
             drive: job.drive.id.to_string(),
             reason,
         })
     };
-    match look {
+    match result {
         Ok(_) if job.from_bytes > 0 => busy("it was claimed while it was being wiped".to_owned()),
         Ok(contents) => {
             let new = contents.volumes.iter().find(|placed| {
@@ -144,9 +144,9 @@ pub(super) fn reads_zeros<D: Medium + ?Sized>(
     drive: &DriveRef,
     run: Extent,
 ) -> Result<(), LayoutError> {
-    let found = device::sample_nonzero(dev, run, EDGE.min(run.len))
+    let nonzero = device::sample_nonzero(dev, run, EDGE.min(run.len))
         .map_err(io_error(&drive.id, "checking that it is blank"))?;
-    match found {
+    match nonzero {
         None => Ok(()),
         Some(offset) => Err(LayoutError::NotErased {
             drive: drive.id.to_string(),

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_does_not_replace_the_last_word() {
+    fn an_inconclusive_check_does_not_replace_the_last_result() {
         let check = |outcome| LastCheck {
             at: 7,
             method: Some(CheckMethod::Unmounted),

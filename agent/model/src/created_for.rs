@@ -46,13 +46,13 @@ impl From<agent::CreatedFor> for CreatedFor {
 }
 
 impl From<CreatedFor> for agent::CreatedFor {
-    fn from(known: CreatedFor) -> Self {
+    fn from(metadata: CreatedFor) -> Self {
         Self {
-            claim: known.claim,
-            namespace: known.namespace,
-            persistent_volume: known.persistent_volume,
-            nomad_volume: known.nomad_volume,
-            nomad_namespace: known.nomad_namespace,
+            claim: metadata.claim,
+            namespace: metadata.namespace,
+            persistent_volume: metadata.persistent_volume,
+            nomad_volume: metadata.nomad_volume,
+            nomad_namespace: metadata.nomad_namespace,
         }
     }
 }
@@ -234,13 +234,13 @@ mod tests {
 
     #[test]
     fn without_metadata_only_a_name_that_the_provisioner_gives_is_a_persistent_volumes() {
-        for (name, known) in [
+        for (name, is_generated) in [
             ("pvc-5f6a1f0e-43a5-4c0e-8f8e-3a7d2f7f1c11", true),
             ("pvc-1", false),
             ("pvc-5f6a1f0e43a54c0e8f8e3a7d2f7f1c11", false),
             ("db-data", false),
         ] {
-            let volume = if known { name } else { "" };
+            let volume = if is_generated { name } else { "" };
             let record = kept(name, CreatedFor::default());
             assert_eq!(CreatedFor::of(&record), named("", "", volume), "{name}");
         }

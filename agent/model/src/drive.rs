@@ -209,7 +209,7 @@ reject_codes! {
     MultipathMember,
     /// The kernel has it read-only.
     ReadOnly,
-    /// Its size is 0: no medium, or a drive that failed.
+    /// The size is 0: no medium, or a drive that failed.
     ZeroSize,
     /// Smaller than a label and one volume need.
     TooSmall,
@@ -279,7 +279,7 @@ reject_codes! {
     NoStableIdentity,
     /// It does not read.
     Unreadable,
-    /// Its verdict is BAD or SUSPECT.
+    /// The verdict is BAD or SUSPECT.
     Unhealthy,
     /// No class selects it.
     NotSelected,

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn an_override_decides_for_its_own_drive_until_its_day_is_over_and_says_what_it_hides() {
+    fn an_override_decides_for_its_own_drive_until_its_day_is_over_and_names_what_it_hides() {
         let id = DriveId("wwn-a".into());
         let given = Override {
             drive: id.clone(),

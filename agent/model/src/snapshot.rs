@@ -45,15 +45,15 @@ impl Drive {
     /// The kernel name is left out: it may change with a boot, and the messages of conditions must stay the same.
     pub fn describe(&self) -> String {
         let serial = Some(&self.facts.serial).filter(|serial| !serial.is_empty());
-        let known = [
+        let details = [
             self.facts.model.clone(),
             serial.map_or_else(String::new, |serial| format!("serial {serial}")),
             self.facts.bay.describe(),
         ];
-        let known: Vec<String> = known.into_iter().filter(|one| !one.is_empty()).collect();
-        match known.is_empty() {
+        let details: Vec<String> = details.into_iter().filter(|one| !one.is_empty()).collect();
+        match details.is_empty() {
             true => self.id.to_string(),
-            false => format!("{} ({})", self.id, known.join(", ")),
+            false => format!("{} ({})", self.id, details.join(", ")),
         }
     }
 

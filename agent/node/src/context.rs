@@ -96,8 +96,8 @@ impl NodeContext {
     pub(crate) fn record_stuck<E: std::error::Error>(&self, drive: &DriveId, error: &RunError<E>) {
         if let RunError::Stuck { .. } = error {
             let text = error.trouble();
-            self.inventory().update(|known| {
-                known.stuck.insert(drive.clone(), text);
+            self.inventory().update(|state| {
+                state.stuck.insert(drive.clone(), text);
             });
         }
     }

@@ -122,8 +122,8 @@ impl Keeper {
     pub async fn drop_tombstone(&self, uuid: Uuid) -> Result<u64, KeeperError> {
         let stopping = || KeeperError::Stopping;
         let (done, answer) = oneshot::channel();
-        let asked = self.0.send(KeeperRequest::DropTombstone(uuid, done)).await;
-        asked.map_err(|_| stopping())?;
+        let sent = self.0.send(KeeperRequest::DropTombstone(uuid, done)).await;
+        sent.map_err(|_| stopping())?;
         Ok(answer.await.map_err(|_| stopping())??)
     }
 
@@ -131,13 +131,13 @@ impl Keeper {
     /// after `SETTLE`.
     pub async fn settle(&self) {
         let (done, settled) = oneshot::channel();
-        let asked = async {
+        let request = async {
             if self.0.send(KeeperRequest::Settle(done)).await.is_ok() {
                 // Without a reply the agent is stopping, and writes once more then.
                 let _ = settled.await;
             }
         };
-        if tokio::time::timeout(SETTLE, asked).await.is_err() {
+        if tokio::time::timeout(SETTLE, request).await.is_err() {
             tracing::warn!("timed out saving drive state; continuing");
         }
     }
@@ -156,7 +156,7 @@ pub async fn run<F: Future<Output = ()> + Send + 'static>(
 ) {
     let mut snapshots = inventory.subscribe();
     snapshots.mark_changed();
-    let (mut known, mut tombstones) = on_disk;
+    let (mut last_known, mut tombstones) = on_disk;
     let mut tick = tokio::time::interval(TICK.min(quarantine).max(SHORTEST_TICK));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut again = tokio::time::interval(TRY_EVERY);
@@ -167,7 +167,7 @@ pub async fn run<F: Future<Output = ()> + Send + 'static>(
     loop {
         tokio::select! {
             () = stop.cancelled() => {
-                write(&inventory, &store, &mut known, &mut tombstones).await;
+                write(&inventory, &store, &mut last_known, &mut tombstones).await;
                 return;
             }
             request = requests.recv() => match request {
@@ -178,7 +178,7 @@ pub async fn run<F: Future<Output = ()> + Send + 'static>(
                     let _ = done.send(dropped);
                 }
                 Some(KeeperRequest::Settle(done)) => {
-                    write(&inventory, &store, &mut known, &mut tombstones).await;
+                    write(&inventory, &store, &mut last_known, &mut tombstones).await;
                     let _ = done.send(());
                 }
                 None => return,
@@ -188,7 +188,7 @@ pub async fn run<F: Future<Output = ()> + Send + 'static>(
                     return;
                 }
                 snapshots.mark_unchanged();
-                write(&inventory, &store, &mut known, &mut tombstones).await;
+                write(&inventory, &store, &mut last_known, &mut tombstones).await;
             }
             now = tick.tick() => {
                 // Whole seconds are counted; the rest counts with the next tick.
@@ -205,9 +205,9 @@ pub async fn run<F: Future<Output = ()> + Send + 'static>(
                         });
                     }
                 }
-                write(&inventory, &store, &mut known, &mut tombstones).await;
+                write(&inventory, &store, &mut last_known, &mut tombstones).await;
             }
-            _ = again.tick() => read_again(&inventory, &store, &mut known, &mut tombstones).await,
+            _ = again.tick() => read_again(&inventory, &store, &mut last_known, &mut tombstones).await,
             // Whatever the result: a volume that was not deleted is due again at the next tick.
             Some((drive, _)) = deletions.next() => {
                 deleting.remove(&drive);
@@ -235,8 +235,8 @@ async fn record_tombstone(
     let result = store.save_tombstones(next.clone()).await.map(|()| {
         tracing::warn!(volume = %pending.uuid, drives = ?pending.tombstone.drives, "volume deleted while its drive is missing; it will be quarantined when the drive returns");
         *tombstones = next;
-        inventory.update(|known| {
-            add(&mut known.tombstones, pending.uuid, pending.tombstone);
+        inventory.update(|state| {
+            add(&mut state.tombstones, pending.uuid, pending.tombstone);
         })
     });
     // The caller may have gone; a repeat finds the tombstone.
@@ -253,14 +253,14 @@ async fn drop_tombstone(
     next.volumes.remove(&uuid);
     store.save_tombstones(next.clone()).await?;
     *tombstones = next;
-    Ok(inventory.update(|known| {
-        known.tombstones.volumes.remove(&uuid);
+    Ok(inventory.update(|state| {
+        state.tombstones.volumes.remove(&uuid);
     }))
 }
 
 fn add(tombstones: &mut Tombstones, uuid: Uuid, new: Tombstone) {
     match tombstones.volumes.entry(uuid) {
-        Entry::Occupied(mut known) => known.get_mut().drives.extend(new.drives),
+        Entry::Occupied(mut entry) => entry.get_mut().drives.extend(new.drives),
         Entry::Vacant(place) => {
             place.insert(new);
         }
@@ -272,7 +272,7 @@ fn add(tombstones: &mut Tombstones, uuid: Uuid, new: Tombstone) {
 async fn read_again(
     inventory: &Inventory,
     store: &Store,
-    known: &mut LastKnown,
+    last_known: &mut LastKnown,
     tombstones: &mut Tombstones,
 ) {
     let (read, deleted) = store.read_again().await;
@@ -283,7 +283,7 @@ async fn read_again(
         });
     }
     if let Some(read) = read {
-        *known = read.clone();
+        *last_known = read.clone();
         inventory.update(|all| all.recall_late(read));
     }
 }
@@ -292,14 +292,14 @@ async fn read_again(
 async fn write(
     inventory: &Inventory,
     store: &Store,
-    known: &mut LastKnown,
+    last_known: &mut LastKnown,
     tombstones: &mut Tombstones,
 ) {
-    let (next_known, next_tombstones) = inventory.remembered();
-    if differs(known, &next_known) {
+    let (next_last_known, next_tombstones) = inventory.remembered();
+    if differs(last_known, &next_last_known) {
         // A failure is logged, and a finding of the host.
-        if store.save_known(next_known.clone()).await.is_ok() {
-            *known = next_known;
+        if store.save_known(next_last_known.clone()).await.is_ok() {
+            *last_known = next_last_known;
         }
     }
     if *tombstones != next_tombstones {

@@ -43,7 +43,7 @@ pub async fn rig(worker: &str) -> Rig {
     let host = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| false,
-        ask_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
+        check_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
     };
     let text = "[[class]]\nname = 'bulk'\n[class.select]\nmedia = 'hdd'\n";
     let mut config = parse(text, &host).unwrap().config;
@@ -101,13 +101,13 @@ pub async fn rig(worker: &str) -> Rig {
 }
 
 #[tokio::test]
-async fn what_is_known_by_now_is_on_disk_when_it_is_said_to_be_settled() {
+async fn the_current_state_is_on_disk_when_settling_returns() {
     let rig = rig("exit 1").await;
     // The task receives a change and a request to settle at once, in either order.
     for count in 1..=20 {
         let facts = samples::facts(&format!("d{count}"));
-        rig.inventory.update(|known| {
-            known.remembered.drives.insert(
+        rig.inventory.update(|state| {
+            state.remembered.drives.insert(
                 facts.id.clone(),
                 KnownDrive {
                     facts,
@@ -144,10 +144,10 @@ async fn a_drive_that_hangs_while_its_quarantined_volume_is_deleted_delays_no_wr
         quarantined_seconds: 0,
         released: true,
     };
-    rig.inventory.update(|known| {
-        known.drives.insert(drive.id.clone(), drive.into());
-        known.tombstones.volumes.insert(uuid, tombstone);
-        known.ready = true;
+    rig.inventory.update(|state| {
+        state.drives.insert(drive.id.clone(), drive.into());
+        state.tombstones.volumes.insert(uuid, tombstone);
+        state.ready = true;
     });
     let waits = async {
         while !rig.pool.status().iter().any(|slot| slot.step.is_some()) {
@@ -182,9 +182,9 @@ async fn an_old_doubt_buries_no_volume_that_was_acknowledged_while_its_drive_is_
         drive: facts.id.clone(),
         uuid,
     };
-    rig.inventory.update(|known| {
-        known.ready = true;
-        known.remembered.in_doubt.insert(name.clone(), doubt);
+    rig.inventory.update(|state| {
+        state.ready = true;
+        state.remembered.in_doubt.insert(name.clone(), doubt);
         let away = KnownDrive {
             class: "bulk".into(),
             usable_bytes: 0,
@@ -196,7 +196,7 @@ async fn an_old_doubt_buries_no_volume_that_was_acknowledged_while_its_drive_is_
             last_seen: 0,
             facts: facts.clone(),
         };
-        known.remembered.drives.insert(facts.id, away);
+        state.remembered.drives.insert(facts.id, away);
     });
     let request = drivebay_csi::NewVolume {
         name: name.clone(),
@@ -269,8 +269,8 @@ async fn files_that_could_not_be_read_at_the_start_are_taken_up_before_they_are_
     let mut here = drive.clone();
     here.facts = samples::facts("here");
     let id = here.facts.id.clone();
-    inventory.update(|known| {
-        known.remembered.drives.insert(id.clone(), here);
+    inventory.update(|state| {
+        state.remembered.drives.insert(id.clone(), here);
     });
     write(&inventory, &store, &mut on_disk.0, &mut on_disk.1).await;
     for path in &names {

@@ -135,6 +135,6 @@ impl Mounts {
         let number_of = |mount: &MountEntry| numbers.get(&mount.id).copied();
         Ok(self
             .inventory
-            .update(|known| known.mounts.apply(&change, number_of)))
+            .update(|state| state.mounts.apply(&change, number_of)))
     }
 }

@@ -71,10 +71,10 @@ impl Offline {
             return Err(OfflineError::State(texts.join("; ")));
         }
         let inventory = Arc::new(Inventory::new(config.classes.clone(), config.quarantine));
-        inventory.update(|known| {
-            known.recall(loaded.known);
-            known.tombstones = loaded.tombstones;
-            known.lvm_unavailable = lvm_unavailable;
+        inventory.update(|inventory_state| {
+            inventory_state.recall(loaded.known);
+            inventory_state.tombstones = loaded.tombstones;
+            inventory_state.lvm_unavailable = lvm_unavailable;
         });
         let sender = Sender {
             node: config.node_id.clone(),

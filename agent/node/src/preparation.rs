@@ -52,7 +52,7 @@ pub async fn warn_of_mount_options(config: &Config) {
             continue;
         };
         if let OptionsCheck::Refused { options, why } =
-            kernel_options::ask_soon(class.fs_type, flags).await
+            kernel_options::check_on_thread(class.fs_type, flags).await
         {
             tracing::error!(
                 class = class.name,
@@ -72,17 +72,17 @@ pub async fn prepare_lvm(config: &Config) -> Option<String> {
         .iter()
         .any(|class| class.layout == Layout::Lvm);
     let dir = config.runtime_dir.clone();
-    let found = offload("lvm", LVM_ANSWER, move || {
+    let prepared = offload("lvm", LVM_ANSWER, move || {
         // Also without such a class: a drive that was claimed with that layout keeps it.
         lvm::prepare(&dir)?;
         wanted.then(lvm::presence).transpose()
     });
-    match found.await {
+    match prepared.await {
         Ok(Ok(None)) => None,
-        Ok(Ok(Some(found))) => {
+        Ok(Ok(Some(presence))) => {
             tracing::info!(
-                version = %found.version,
-                snapshots = found.snapshots,
+                version = %presence.version,
+                snapshots = presence.snapshots,
                 "LVM available"
             );
             None

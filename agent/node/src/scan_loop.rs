@@ -77,7 +77,7 @@ pub fn rescans() -> (Rescans, Requests) {
 
 /// True if a drive is scanned again soon: its answer was late, or it could not be read in the last few scans. One that
 /// can never be read is left to the periodic scan after a while. Pure.
-fn is_asked_again(drive: &Scanned) -> bool {
+fn is_scanned_again(drive: &Scanned) -> bool {
     drive.seen.late > 0 || (1..=UNREAD_MAX).contains(&drive.seen.unread)
 }
 
@@ -86,7 +86,7 @@ type Changes = BTreeMap<String, Option<(String, (u32, u32))>>;
 
 /// Returns the kernel names of drives with a volume whose device-mapper device is not the recorded one, by the changed
 /// devices. Pure.
-fn moved(known: &Snapshot, changes: &Changes) -> BTreeSet<String> {
+fn moved(snapshot: &Snapshot, changes: &Changes) -> BTreeSet<String> {
     let is_moved = |placed: &Placed| {
         placed.dm_uuid.as_ref().is_some_and(|uuid| {
             changes.iter().any(|(name, now)| {
@@ -99,11 +99,11 @@ fn moved(known: &Snapshot, changes: &Changes) -> BTreeSet<String> {
             })
         })
     };
-    known
+    snapshot
         .volumes
         .values()
         .filter(|volume| is_moved(&volume.placed))
-        .filter_map(|volume| known.drives.get(&volume.drive))
+        .filter_map(|volume| snapshot.drives.get(&volume.drive))
         .map(|drive| drive.facts.kernel_name.clone())
         .collect()
 }
@@ -132,7 +132,7 @@ struct Scanner {
     /// True if the last scan failed as a whole.
     failed: bool,
     /// Time at which all drives without an answer were last scanned.
-    asked: Instant,
+    retried_at: Instant,
     /// Drives (key and diskseq) and sequence numbers of their contents for which a repair was tried since the last
     /// periodic scan. A repair opens the drive for writing, which udevd answers with an event, which leads to a scan: a
     /// repair that fails must not be repeated in a loop.
@@ -143,8 +143,10 @@ struct Scanner {
 /// Scans all drives once, for a command that runs without an agent. Repairs nothing.
 pub async fn scan_once(node: NodeContext, rules: Rules) -> Result<(), String> {
     let mut scanner = Scanner::new(node, rules);
-    let looked = scanner.look(None, None, &mut Questions::default()).await;
-    looked.map(drop)
+    let result = scanner
+        .scan_and_publish(None, None, &mut Questions::default())
+        .await;
+    result.map(drop)
 }
 
 /// Runs until `stop` is cancelled, or the sender of `requests` is dropped.
@@ -173,8 +175,8 @@ pub async fn run(
                 scanner.tried.clear();
                 (None, Vec::new())
             }
-            asked = requests.recv() => match asked {
-                Some(asked) => (None, vec![asked]),
+            request = requests.recv() => match request {
+                Some(request) => (None, vec![request]),
                 None => return,
             },
             troubled = scanner.troubled() => (troubled, Vec::new()),
@@ -198,8 +200,8 @@ pub async fn run(
             },
         };
         // Requests made before the scan began are answered by it.
-        while let Ok(asked) = requests.try_recv() {
-            waiting.push(asked);
+        while let Ok(request) = requests.try_recv() {
+            waiting.push(request);
         }
         let only = only.filter(|_| waiting.is_empty());
         // A request waits for every drive's answer.
@@ -226,7 +228,7 @@ pub async fn run(
             only.extend(late);
             silent.is_subset(&only)
         }) {
-            scanner.asked = Instant::now();
+            scanner.retried_at = Instant::now();
         }
         if result.is_ok() {
             scanner.node.inventory().scanned();
@@ -260,9 +262,9 @@ async fn answer(
             .map_err(|error| chain(&error)),
         result => result,
     };
-    for asked in waiting {
+    for reply in waiting {
         // The requester may have stopped waiting.
-        let _ = asked.send(result.clone());
+        let _ = reply.send(result.clone());
     }
 }
 
@@ -274,7 +276,7 @@ impl Scanner {
             rules,
             last: Vec::new(),
             failed: false,
-            asked: Instant::now(),
+            retried_at: Instant::now(),
             tried: BTreeSet::new(),
             repairs: Arc::new(Semaphore::new(REPAIRS)),
         }
@@ -283,7 +285,7 @@ impl Scanner {
     /// Returns the drives to scan again, at least `RETRY` after the last attempt; None, for all, after a failed scan.
     /// Waits while every drive answers: an operation may find one that does not, between two scans.
     async fn troubled(&self) -> Option<BTreeSet<String>> {
-        let due = self.asked + RETRY;
+        let due = self.retried_at + RETRY;
         if self.failed {
             sleep_until(due).await;
             return None;
@@ -327,7 +329,7 @@ impl Scanner {
 
     /// Returns the drives that gave no answer, none in time, or could not be read in the last few scans.
     fn silent(&self, snapshot: &Snapshot) -> BTreeSet<String> {
-        let late = self.last.iter().filter(|drive| is_asked_again(drive));
+        let late = self.last.iter().filter(|drive| is_scanned_again(drive));
         let late = late.map(|drive| &drive.facts);
         let troubled = snapshot
             .drives
@@ -348,7 +350,7 @@ impl Scanner {
         patience: Option<Duration>,
         questions: &mut Questions,
     ) -> Result<(u64, JoinSet<()>), String> {
-        let (revision, keys) = self.look(only, patience, questions).await?;
+        let (revision, keys) = self.scan_and_publish(only, patience, questions).await?;
         let mut repairs = JoinSet::new();
         let snapshot = self.node.inventory().current();
         for (key, drive) in keys.iter().zip(&self.last) {
@@ -379,7 +381,7 @@ impl Scanner {
     }
 
     /// Scans and publishes. Returns the revision that shows it, and the key of each drive of `last`.
-    async fn look(
+    async fn scan_and_publish(
         &mut self,
         only: Option<&BTreeSet<String>>,
         patience: Option<Duration>,
@@ -394,7 +396,7 @@ impl Scanner {
         refresh(&self.node.inventory().current(), &mut previous);
         self.settings.patience = patience;
         self.settings.known = known_facts(&self.node.inventory().current());
-        let seen = scan(
+        let scanned = scan(
             self.node.pool(),
             &self.rules,
             &self.settings,
@@ -405,22 +407,22 @@ impl Scanner {
         )
         .await
         .map_err(|error| chain(&error))?;
-        for drive in seen.drives.iter().filter(|drive| drive.seen.late > 0) {
+        for drive in scanned.drives.iter().filter(|drive| drive.seen.late > 0) {
             tracing::warn!(
                 drive = %drive.facts.id,
                 times = drive.seen.late,
                 "drive scan timed out; keeping previous result"
             );
         }
-        let facts: Vec<_> = seen
+        let facts: Vec<_> = scanned
             .drives
             .iter()
             .map(|drive| drive.facts.clone())
             .collect();
         let keys = keys(&facts);
-        let host_udev = self.host_udev(&seen.host).await;
-        let revision = self.publish(&keys, &seen.drives, host_udev);
-        self.last = seen.drives;
+        let host_udev = self.host_udev(&scanned.host).await;
+        let revision = self.publish(&keys, &scanned.drives, host_udev);
+        self.last = scanned.drives;
         Ok((revision, keys))
     }
 
@@ -434,7 +436,7 @@ impl Scanner {
             host_udev::read(&root)
         });
         match read.await.and_then(|read| read) {
-            Ok(seen) => Some(seen),
+            Ok(udev) => Some(udev),
             Err(error) => {
                 tracing::debug!(%error, "cannot read the host's udev rules");
                 None
@@ -443,19 +445,19 @@ impl Scanner {
     }
 
     fn publish(&self, keys: &[DriveId], drives: &[Scanned], host_udev: Option<HostUdev>) -> u64 {
-        self.node.inventory().update(|known| {
-            known.host_udev = host_udev;
+        self.node.inventory().update(|state| {
+            state.host_udev = host_udev;
             let mut troubles = drives
                 .iter()
                 .filter_map(|drive| drive.seen.host_trouble.clone());
-            known.host_trouble = troubles.next();
+            state.host_trouble = troubles.next();
             let here: BTreeSet<&DriveId> = keys.iter().collect();
-            known.drives.retain(|id, _| here.contains(id));
-            known.stuck.retain(|id, _| here.contains(id));
-            for (key, seen) in keys.iter().zip(drives) {
-                take_in(known, key, seen);
+            state.drives.retain(|id, _| here.contains(id));
+            state.stuck.retain(|id, _| here.contains(id));
+            for (key, drive) in keys.iter().zip(drives) {
+                take_in(state, key, drive);
             }
-            known.ready = true;
+            state.ready = true;
         })
     }
 }
@@ -469,19 +471,19 @@ impl Listener for Scanner {
         }
         let complete = since_boot() >= self.node.config().boot_grace;
         let keys = keys(all);
-        inventory.update(|known| {
+        inventory.update(|state| {
             let present = keys.iter().collect();
-            unscanned::enumerate(&mut known.unscanned, &present, complete);
+            unscanned::enumerate(&mut state.unscanned, &present, complete);
         });
     }
 
     fn scanned(&self, all: &[DriveFacts], drives: Vec<Scanned>) {
         let names = all.iter().map(|facts| facts.kernel_name.as_str());
         let keys: BTreeMap<&str, DriveId> = names.zip(keys(all)).collect();
-        self.node.inventory().update(|known| {
-            for seen in &drives {
-                if let Some(key) = keys.get(seen.facts.kernel_name.as_str()) {
-                    take_in(known, key, seen);
+        self.node.inventory().update(|state| {
+            for drive in &drives {
+                if let Some(key) = keys.get(drive.facts.kernel_name.as_str()) {
+                    take_in(state, key, drive);
                 }
             }
         });
@@ -489,18 +491,18 @@ impl Listener for Scanner {
 }
 
 /// Applies the result of scanning one drive.
-fn take_in(known: &mut InventoryState, key: &DriveId, drive: &Scanned) {
-    let before = known.drives.remove(key);
-    let seen = &drive.seen;
-    let observed = settle(observed(drive), before, seen.begun);
-    match &seen.trouble {
-        Some(why) if seen.stuck => known.stuck.insert(key.clone(), why.clone()),
-        _ => known.stuck.remove(key),
+fn take_in(state: &mut InventoryState, key: &DriveId, drive: &Scanned) {
+    let before = state.drives.remove(key);
+    let results = &drive.seen;
+    let observed = settle(observed(drive), before, results.begun);
+    match &results.trouble {
+        Some(why) if results.stuck => state.stuck.insert(key.clone(), why.clone()),
+        _ => state.stuck.remove(key),
     };
-    if seen.trouble.is_none() {
-        known.unscanned.remove(key);
+    if results.trouble.is_none() {
+        state.unscanned.remove(key);
     }
-    known.drives.insert(key.clone(), observed);
+    state.drives.insert(key.clone(), observed);
 }
 
 async fn repair(node: &NodeContext, key: &DriveId, drive: DriveRef) {
@@ -541,14 +543,14 @@ fn known_facts(snapshot: &Snapshot) -> BTreeMap<DriveId, DriveFacts> {
 /// again. A drive that a job has claimed is probed again: its probe result predates the claim. Pure.
 fn refresh(now: &Snapshot, previous: &mut [Scanned]) {
     for drive in previous {
-        let known = now.drives.get(&drive.facts.id);
-        let same = |known: &&Drive| {
+        let current = now.drives.get(&drive.facts.id);
+        let same = |current: &&Drive| {
             // Kernels before 5.15 have no diskseq.
-            (known.facts.diskseq, &known.facts.kernel_name)
+            (current.facts.diskseq, &current.facts.kernel_name)
                 == (drive.facts.diskseq, &drive.facts.kernel_name)
         };
-        if let Some(known) = known.filter(same)
-            && let Some(contents) = &known.contents
+        if let Some(current) = current.filter(same)
+            && let Some(contents) = &current.contents
         {
             if label_of(drive.seen.contents.as_ref()) != label_of(Some(contents)) {
                 drive.seen.probed = None;
@@ -562,34 +564,34 @@ fn label_of(contents: Option<&Contents>) -> Option<uuid::Uuid> {
     contents.map(|contents| contents.label.drive_uuid)
 }
 
-/// Merges the result `found` of a scan with the state `before`; `begun` is the stamp of the drive's contents when the
+/// Merges the result `scanned` of a scan with the state `before`; `begun` is the stamp of the drive's contents when the
 /// scan began. Contents that a job read meanwhile win over contents that the scan read earlier; otherwise the scan's
 /// contents win. The scan's judgement is kept in any case. Pure.
-fn settle(mut found: Observed, before: Option<Observed>, begun: Option<Stamp>) -> Observed {
-    let Some(before) = before.filter(|before| before.facts.diskseq == found.facts.diskseq) else {
-        return found;
+fn settle(mut scanned: Observed, before: Option<Observed>, begun: Option<Stamp>) -> Observed {
+    let Some(before) = before.filter(|before| before.facts.diskseq == scanned.facts.diskseq) else {
+        return scanned;
     };
-    let known = before.contents.as_ref().map(Contents::stamp);
-    let answered = known.is_some() && known != begun;
-    let older = found
+    let stamp = before.contents.as_ref().map(Contents::stamp);
+    let answered = stamp.is_some() && stamp != begun;
+    let older = scanned
         .contents
         .as_ref()
-        .is_none_or(|look| !is_newer(before.contents.as_ref(), look));
+        .is_none_or(|contents| !is_newer(before.contents.as_ref(), contents));
     if answered && older {
-        found.contents = before.contents;
+        scanned.contents = before.contents;
     }
-    found
+    scanned
 }
 
 /// Converts a scan result to the inventory's type. Pure.
 fn observed(drive: &Scanned) -> Observed {
-    let seen = &drive.seen;
+    let results = &drive.seen;
     Observed {
         facts: drive.facts.clone(),
         judgement: drive.judgement.clone(),
-        judged: seen.contents.as_ref().map(Contents::stamp),
-        contents: seen.contents.clone(),
-        trouble: seen.trouble.clone(),
+        judged: results.contents.as_ref().map(Contents::stamp),
+        contents: results.contents.clone(),
+        trouble: results.trouble.clone(),
     }
 }
 

@@ -11,11 +11,11 @@ use drivebay_model::{
 
 /// The drive as it is shown when it is the only one.
 fn alone(observed: Observed) -> Drive {
-    let known = InventoryState {
+    let inventory = InventoryState {
         drives: [(observed.facts.id.clone(), observed)].into(),
         ..InventoryState::default()
     };
-    let drives = crate::inventory::present::derive(&known, &[]);
+    let drives = crate::inventory::present::derive(&inventory, &[]);
     drives.into_values().next().unwrap()
 }
 
@@ -32,7 +32,7 @@ fn with_reject(mut drive: Drive, code: RejectCode) -> Drive {
 }
 
 #[test]
-fn an_answer_of_a_job_wins_over_a_look_that_began_before_it() {
+fn an_answer_of_a_job_wins_over_a_scan_that_began_before_it() {
     use DriveState::{Available, Claimed, Rejected, Unprobed};
     let claimed = |sequence| {
         let new = placed(1, RecordState::New);
@@ -46,7 +46,7 @@ fn an_answer_of_a_job_wins_over_a_look_that_began_before_it() {
     silent.trouble = Some("no answer".into());
     let mut silent_and_answered = silent.clone();
     silent_and_answered.contents = claimed(1).contents;
-    for (what, found, before, begun, expected) in [
+    for (what, result, before, begun, expected) in [
         ("claimed meanwhile", &blank, claimed(1), &blank, claimed(1)),
         (
             "claimed and mounted meanwhile",
@@ -78,7 +78,7 @@ fn an_answer_of_a_job_wins_over_a_look_that_began_before_it() {
             silent_and_answered,
         ),
     ] {
-        let settled = settle(found.clone().into(), Some(before.into()), stamp(begun));
+        let settled = settle(result.clone().into(), Some(before.into()), stamp(begun));
         assert_eq!(alone(settled), expected, "{what}");
     }
     // Another device with the same identity has a history of its own.
@@ -112,7 +112,7 @@ fn scanned(name: &str, contents: Option<Contents>, judgement: Judgement) -> Scan
 }
 
 #[test]
-fn a_drive_that_cannot_be_read_is_asked_again_soon_and_not_for_ever() {
+fn a_drive_that_cannot_be_read_is_scanned_again_soon_and_not_for_ever() {
     let unread = |times| {
         let mut drive = scanned("sda", None, Judgement::Claimed);
         drive.seen.unread = times;
@@ -124,13 +124,13 @@ fn a_drive_that_cannot_be_read_is_asked_again_soon_and_not_for_ever() {
         (UNREAD_MAX, true),
         (UNREAD_MAX + 1, false),
     ] {
-        assert_eq!(is_asked_again(&unread(times)), again, "{times}");
+        assert_eq!(is_scanned_again(&unread(times)), again, "{times}");
     }
 }
 
 #[test]
-fn a_drive_whose_lv_has_another_device_is_looked_at() {
-    let known = |device: Option<&str>, dev| {
+fn a_drive_whose_lv_has_another_device_is_scanned() {
+    let snapshot_with = |device: Option<&str>, dev| {
         let mut placed = placed(1, RecordState::Block);
         placed.dm_uuid = Some("LVM-a".to_owned());
         (placed.device, placed.dev) = (device.map(str::to_owned), dev);
@@ -146,9 +146,12 @@ fn a_drive_whose_lv_has_another_device_is_looked_at() {
         let now = now.map(|(minor, uuid)| (uuid.to_owned(), (253, minor)));
         (name.to_owned(), now)
     };
-    let (here, there) = (known(Some("dm-3"), Some((253, 3))), known(None, None));
+    let (here, there) = (
+        snapshot_with(Some("dm-3"), Some((253, 3))),
+        snapshot_with(None, None),
+    );
     let (ours, another) = (|minor| Some((minor, "LVM-a")), Some((3, "LVM-b")));
-    for (what, known, changes, looked) in [
+    for (what, snapshot, changes, is_scanned) in [
         ("as it was", &here, vec![is("dm-3", ours(3))], false),
         ("deactivated", &here, vec![is("dm-3", None)], true),
         ("elsewhere", &here, vec![is("dm-4", ours(4))], true),
@@ -165,8 +168,8 @@ fn a_drive_whose_lv_has_another_device_is_looked_at() {
         ("activated", &there, vec![is("dm-3", ours(3))], true),
     ] {
         let changes = changes.into_iter().collect();
-        let names = moved(known, &changes);
-        assert_eq!(names.contains("sda"), looked, "{what}: {names:?}");
+        let names = moved(snapshot, &changes);
+        assert_eq!(names.contains("sda"), is_scanned, "{what}: {names:?}");
     }
 }
 
@@ -210,7 +213,7 @@ fn devices_of_one_identity_get_keys_of_their_own() {
 }
 
 #[test]
-fn only_what_is_open_or_noted_needs_a_repairing_look() {
+fn only_what_is_open_or_noted_needs_a_repair() {
     let whole = || placed(1, RecordState::New);
     let of = |placed| contents(1, 1, vec![placed], 0);
     assert!(!of(whole()).needs_repair());

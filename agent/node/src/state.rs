@@ -135,7 +135,7 @@ pub struct Loaded {
 /// The files of `LastKnown` and `Tombstones`.
 #[derive(Debug)]
 pub struct Store {
-    known: StateFile<LastKnown>,
+    last_known: StateFile<LastKnown>,
     tombstones: StateFile<Tombstones>,
 }
 
@@ -143,7 +143,7 @@ impl Store {
     /// Keeps the files in `dir`. Reads nothing yet.
     pub fn new(dir: &StateDir) -> Self {
         Self {
-            known: StateFile::new(dir),
+            last_known: StateFile::new(dir),
             tombstones: StateFile::new(dir),
         }
     }
@@ -151,7 +151,13 @@ impl Store {
     /// Reads both files. Never fails: a file that cannot be used counts as empty, and is a finding.
     pub async fn load(&self) -> Loaded {
         Loaded {
-            known: self.known.load().await.ok().flatten().unwrap_or_default(),
+            known: self
+                .last_known
+                .load()
+                .await
+                .ok()
+                .flatten()
+                .unwrap_or_default(),
             tombstones: self
                 .tombstones
                 .load()
@@ -166,18 +172,18 @@ impl Store {
     /// with the current state before either file is written.
     pub async fn read_again(&self) -> (Option<LastKnown>, Option<Tombstones>) {
         let tombstones = self.tombstones.read_again().await;
-        (self.known.read_again().await, tombstones)
+        (self.last_known.read_again().await, tombstones)
     }
 
     #[cfg(test)]
     pub(crate) fn make_due(&self) {
-        self.known.make_due();
+        self.last_known.make_due();
         self.tombstones.make_due();
     }
 
     /// Writes the state of drives durably.
-    pub async fn save_known(&self, known: LastKnown) -> Result<(), StateError> {
-        self.known.save(known).await
+    pub async fn save_known(&self, last_known: LastKnown) -> Result<(), StateError> {
+        self.last_known.save(last_known).await
     }
 
     /// Writes the tombstones durably. A deletion is acknowledged only after this.

@@ -68,9 +68,9 @@ mod tests {
         tasks.spawn("well", async { 1 });
         tasks.spawn("panics", async { panic!("as it shall") });
         assert_eq!(tasks.count(), 2);
-        let mut seen = [tasks.next().await, tasks.next().await];
-        seen.sort();
-        assert_eq!(seen, [Some(("panics", None)), Some(("well", Some(1)))]);
+        let mut results = [tasks.next().await, tasks.next().await];
+        results.sort();
+        assert_eq!(results, [Some(("panics", None)), Some(("well", Some(1)))]);
         assert_eq!((tasks.count(), tasks.next().await), (0, None));
     }
 }

@@ -234,8 +234,8 @@ fn run(poll: &Poll, deadline: Duration, env: Vec<(&'static str, OsString)>) -> P
 }
 
 fn of_mmc(poll: &Poll, device: &Path) -> Outcome {
-    match mmc::ask(device) {
-        Ok(Some(facts)) if facts.tells_health() => Outcome::Answered(Box::new(Facts {
+    match mmc::read_facts(device) {
+        Ok(Some(facts)) if facts.has_health_data() => Outcome::Answered(Box::new(Facts {
             not_running: poll.not_running.clone(),
             ..facts
         })),
@@ -324,35 +324,35 @@ fn outcome(poll: &Poll, result: Result<Output, CmdError>) -> Outcome {
 /// Returns the outcome that smartctl's output stands for, whether it is from a poll or recorded.
 pub fn of_facts(facts: Facts) -> Outcome {
     // Health data in the answer counts, even if something else failed.
-    if facts.tells_health() {
+    if facts.has_health_data() {
         return Outcome::Answered(Box::new(facts));
     }
     if facts.asleep() {
         return Outcome::Standby;
     }
-    let said: Vec<&str> = facts
+    let texts: Vec<&str> = facts
         .messages
         .iter()
         .filter(|message| message.severity != "information")
         .map(|message| message.text.as_str())
         .collect();
-    let said = if said.is_empty() {
+    let quote = if texts.is_empty() {
         "it does not say why".to_owned()
     } else {
-        said.join("; ").chars().take(QUOTE).collect()
+        texts.join("; ").chars().take(QUOTE).collect()
     };
     if facts.exit.has(ExitStatus::USAGE) {
         return failed(
             FailureReason::Unsupported,
             format!(
-                "smartctl does not recognise the drive's type ({said}); give its type in the configuration"
+                "smartctl does not recognise the drive's type ({quote}); give its type in the configuration"
             ),
         );
     }
     if facts.exit.has(ExitStatus::OPEN) {
         return failed(
             FailureReason::OpenFailed,
-            format!("smartctl cannot open the drive ({said}); see dmesg"),
+            format!("smartctl cannot open the drive ({quote}); see dmesg"),
         );
     }
     Outcome::Answered(Box::new(facts))
@@ -376,7 +376,7 @@ fn reason(error: &ParseError) -> FailureReason {
 
 fn of_garbage(error: &ParseError, output: &Output, code: i32) -> Outcome {
     let stderr = tidy(&output.stderr, QUOTE);
-    let said = if stderr.is_empty() {
+    let quote = if stderr.is_empty() {
         String::new()
     } else {
         format!("; on standard error: {stderr:?}")
@@ -386,7 +386,7 @@ fn of_garbage(error: &ParseError, output: &Output, code: i32) -> Outcome {
         return failed(
             *reason,
             format!(
-                "smartctl was not run: its script ended with {code}, {what}{said}; install smartmontools 7.0 or later, or correct the script that stands for it"
+                "smartctl was not run: its script ended with {code}, {what}{quote}; install smartmontools 7.0 or later, or correct the script that stands for it"
             ),
         );
     }
@@ -394,7 +394,7 @@ fn of_garbage(error: &ParseError, output: &Output, code: i32) -> Outcome {
     failed(
         reason(error),
         format!(
-            "{error} (exit status {status}){said}; check that smartctl is smartmontools 7.0 or later"
+            "{error} (exit status {status}){quote}; check that smartctl is smartmontools 7.0 or later"
         ),
     )
 }

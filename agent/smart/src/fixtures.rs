@@ -71,7 +71,11 @@ drives!(
 
 /// Returns the output of one of `DRIVES`.
 pub(super) fn drive(name: &str) -> &'static str {
-    DRIVES.iter().find(|(known, _)| *known == name).unwrap().1
+    DRIVES
+        .iter()
+        .find(|(candidate, _)| *candidate == name)
+        .unwrap()
+        .1
 }
 
 /// Returns the JSON document in an output.

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_numbers_are_read_and_wrong_types_are_not_said() {
+    fn odd_numbers_are_read_and_wrong_types_are_ignored() {
         let value = json!({
             "plain": 7, "float": 41.9, "text": "535", "gigabytes": "162438.759", "comma": "162438,759", "hex": "0x2f",
             "large": 18446744073709551615_u64, "larger": 3.4e38, "digits": "340282366920938463463374607431768211455",

@@ -82,7 +82,7 @@ fn nothing(failure: Option<Failure>) -> Assessment {
 fn answered(facts: &Facts, history: &mut History, now: u64, thresholds: &Thresholds) -> Assessment {
     let mut facts = facts.clone();
     let (trends, another_drive) = history.observe(&mut facts, now);
-    let evaluation = evaluate(&facts, &trends, &history.known(), thresholds);
+    let evaluation = evaluate(&facts, &trends, &history.earlier_polls(), thresholds);
     history.answered(&facts, &evaluation, thresholds, now);
     let unknown = evaluation.verdict == Verdict::Unknown;
     let failure = unknown.then(|| no_data(&facts));
@@ -111,7 +111,7 @@ fn no_data(facts: &Facts) -> Failure {
             Some((_, what)) => format!(
                 "what the drive counts cannot be true, and without it nothing could speak against it: {what}"
             ),
-            None => unsaid(facts.status()),
+            None => describe_missing_data(facts.status()),
         },
     };
     Failure {
@@ -120,7 +120,7 @@ fn no_data(facts: &Facts) -> Failure {
     }
 }
 
-fn unsaid(status: Option<bool>) -> String {
+fn describe_missing_data(status: Option<bool>) -> String {
     let without = match status {
         Some(_) => "with a status of \"passed\", which is no proof of health, and without counters",
         None => "without a status and without counters",

@@ -37,20 +37,20 @@ impl LatestPolls {
         now: u64,
     ) {
         let mut drives = self.lock();
-        let told = drives.entry(drive.clone()).or_default();
-        told.asleep = matches!(outcome, Outcome::Standby);
+        let latest = drives.entry(drive.clone()).or_default();
+        latest.asleep = matches!(outcome, Outcome::Standby);
         if let Outcome::Answered(facts) = outcome {
             let reading = Reading::of(facts, logical_sector);
-            told.reading = Some(match &told.reading {
+            latest.reading = Some(match &latest.reading {
                 Some(before) => reading.after(before),
                 None => reading,
             });
             if failure.is_none() {
-                told.polled_at = Some(now);
+                latest.polled_at = Some(now);
             }
         }
         if let Some(reason) = failure {
-            *told.failures.entry(reason).or_default() += 1;
+            *latest.failures.entry(reason).or_default() += 1;
         }
     }
 
@@ -100,26 +100,29 @@ mod tests {
     use crate::{Failure, fixtures, history::Counter};
 
     #[test]
-    fn a_poll_that_fails_keeps_what_was_told_with_its_age_and_is_counted() {
-        let told = LatestPolls::default();
+    fn a_poll_that_fails_keeps_the_last_reading_with_its_age_and_is_counted() {
+        let polls = LatestPolls::default();
         let drive = DriveId("d".into());
         let answer = Outcome::Answered(Box::new(fixtures::changed(fixtures::NVME, &[])));
-        told.took(&drive, &answer, None, 512, 100);
+        polls.took(&drive, &answer, None, 512, 100);
         let failed = Outcome::Failed(Failure {
             reason: FailureReason::Timeout,
             detail: String::new(),
         });
         for now in [200, 300] {
-            told.took(&drive, &failed, Some(FailureReason::Timeout), 512, now);
+            polls.took(&drive, &failed, Some(FailureReason::Timeout), 512, now);
         }
-        let seen = &told.all()[&drive];
-        assert_eq!(seen.polled_at, Some(100));
-        assert_eq!(seen.reading.as_ref().unwrap().temperature, Some(38));
-        assert_eq!(seen.failures, BTreeMap::from([(FailureReason::Timeout, 2)]));
-        told.took(&drive, &Outcome::Standby, None, 512, 400);
-        assert!(told.all()[&drive].asleep);
-        told.retain(|_| false);
-        assert!(told.all().is_empty());
+        let latest = &polls.all()[&drive];
+        assert_eq!(latest.polled_at, Some(100));
+        assert_eq!(latest.reading.as_ref().unwrap().temperature, Some(38));
+        assert_eq!(
+            latest.failures,
+            BTreeMap::from([(FailureReason::Timeout, 2)])
+        );
+        polls.took(&drive, &Outcome::Standby, None, 512, 400);
+        assert!(polls.all()[&drive].asleep);
+        polls.retain(|_| false);
+        assert!(polls.all().is_empty());
     }
 
     #[test]

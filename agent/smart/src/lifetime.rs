@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_capacitor_test_passed_failed_or_says_nothing() {
+    fn the_capacitor_test_passed_failed_or_has_no_result() {
         let test = |value: u64, failed: &str| {
             let changes = [
                 ("attr 232 name", json!("Power_Loss_Cap_Test")),

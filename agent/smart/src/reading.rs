@@ -5,7 +5,7 @@ use super::{
     facts::{Detail, ExitStatus, Facts, Protocol, SelfTestResult},
     history::Counter,
     lifetime,
-    plausible::{self, Field, number as known},
+    plausible::{self, Field, number as value_of},
     rules::wear,
 };
 
@@ -97,9 +97,9 @@ impl Reading {
             protocol: facts.protocol(),
             passed: facts.status(),
             exit: facts.exit,
-            rotations_per_minute: known(facts, Field::RotationRate),
+            rotations_per_minute: value_of(facts, Field::RotationRate),
             temperature: facts.temperature.current,
-            power_on_seconds: known(facts, Field::PowerOnHours)
+            power_on_seconds: value_of(facts, Field::PowerOnHours)
                 .map(|hours| hours.saturating_mul(HOUR)),
             power_cycles: facts.power_cycles,
             wear_percent: wear(facts).map(|wear| wear.percent),
@@ -127,7 +127,7 @@ impl Reading {
                     transferred(WRITTEN).or_else(|| lifetime::written(facts, ata, sector));
                 reading.reallocated = counted(Counter::Reallocated);
                 reading.pending = counted(Counter::PendingSectors)
-                    .or_else(|| known(facts, Field::AtaPendingDefects));
+                    .or_else(|| value_of(facts, Field::AtaPendingDefects));
                 reading.uncorrectable = counted(Counter::OfflineUncorrectable);
                 reading.interface_errors = counted(Counter::InterfaceCrc);
                 reading.error_log_entries = ata.error_count;
@@ -136,16 +136,16 @@ impl Reading {
                 reading.media_errors = counted(Counter::ScsiUncorrected);
                 reading.read_bytes = scsi.read.and_then(|counter| counter.bytes);
                 reading.written_bytes = scsi.write.and_then(|counter| counter.bytes);
-                reading.pending = known(facts, Field::ScsiPendingDefects);
+                reading.pending = value_of(facts, Field::ScsiPendingDefects);
                 reading.grown_defects = counted(Counter::GrownDefects);
                 reading.manufactured = scsi.manufactured;
                 reading.phy_errors = scsi.phy_errors;
             }
             Detail::Nvme(nvme) if plausible::is_filled_in(nvme) => {
-                reading.spare_percent = known(facts, Field::Spare);
-                reading.spare_threshold_percent = known(facts, Field::SpareThreshold);
-                reading.critical_warning =
-                    known(facts, Field::CriticalWarning).and_then(|bits| u8::try_from(bits).ok());
+                reading.spare_percent = value_of(facts, Field::Spare);
+                reading.spare_threshold_percent = value_of(facts, Field::SpareThreshold);
+                reading.critical_warning = value_of(facts, Field::CriticalWarning)
+                    .and_then(|bits| u8::try_from(bits).ok());
                 reading.unrecovered_reads = nvme.unrecovered_reads;
                 reading.media_errors = counted(Counter::MediaErrors);
                 reading.read_bytes = nvme.bytes_read;
@@ -159,7 +159,7 @@ impl Reading {
             Detail::Nvme(_) | Detail::Mmc(_) | Detail::Unknown => {}
         }
         reading.rated_writes_per_day = lifetime::rated_writes_per_day(&facts.model);
-        if let Some(hours) = known(facts, Field::PowerOnHours) {
+        if let Some(hours) = value_of(facts, Field::PowerOnHours) {
             let replaced = reading.reallocated.or(reading.grown_defects);
             reading.reallocated_per_month =
                 replaced.and_then(|count| lifetime::reallocated_per_month(count, hours));
@@ -223,8 +223,8 @@ impl Reading {
             ("manufactured-year", year),
             ("manufactured-week", week),
         ];
-        let known = all.into_iter();
-        known
+        let values = all.into_iter();
+        values
             .filter_map(|(name, value)| Some((name, value?)))
             .collect()
     }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn each_protocol_tells_its_own_and_nothing_is_made_up() {
+    fn each_protocol_reports_its_own_and_nothing_is_made_up() {
         let hdd = reading(ATA_HDD);
         assert_eq!(hdd.protocol, Some(Protocol::Ata));
         assert_eq!(hdd.temperature, Some(34));
@@ -307,7 +307,7 @@ mod tests {
             let named = of(name);
             named
                 .iter()
-                .find(|(known, _)| *known == key)
+                .find(|(other, _)| *other == key)
                 .map(|(_, value)| *value)
         };
         let sas = "scsi-hot";
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_deep_poll_tells_is_kept_until_the_next_and_the_rest_is_not() {
+    fn what_only_a_deep_poll_reads_is_kept_until_the_next_and_the_rest_is_not() {
         let deep = Reading {
             wear_percent: Some(6),
             written_bytes: Some(1 << 40),

@@ -165,9 +165,9 @@ mod tests {
 
     #[test]
     fn every_threshold_has_a_name_of_its_own_can_be_set_and_is_in_its_own_range() {
-        let mut seen = std::collections::BTreeSet::new();
+        let mut unique = std::collections::BTreeSet::new();
         for key in Thresholds::KEYS {
-            assert!(seen.insert(key), "{key} twice");
+            assert!(unique.insert(key), "{key} twice");
             let mut changed = Thresholds::default();
             assert!(changed.set(key, 30), "{key}");
             assert_eq!(changed.value(key), Some(30), "{key}");

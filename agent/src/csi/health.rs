@@ -42,7 +42,7 @@ fn entry(condition: &Condition) -> VolumeHealthEntry {
 /// Returns the health of drives that have volumes or can have them: one entry for each status and reason, with every affected drive. Worst
 /// first.
 pub fn storage(snapshot: &Snapshot) -> Vec<StorageBackendHealth> {
-    let mut found: BTreeMap<(Storage, &str), Vec<String>> = BTreeMap::new();
+    let mut groups: BTreeMap<(Storage, &str), Vec<String>> = BTreeMap::new();
     for drive in snapshot.drives.values() {
         let holds = || {
             let mut volumes = snapshot.volumes.values();
@@ -52,27 +52,30 @@ pub fn storage(snapshot: &Snapshot) -> Vec<StorageBackendHealth> {
         let ours = matches!(drive.state, DriveState::Claimed | DriveState::Available) || holds();
         for (status, reason, why) in conditions(drive).into_iter().filter(|_| ours) {
             let name = format!("drive {}", drive.describe());
-            let told = if why.is_empty() {
+            let description = if why.is_empty() {
                 name
             } else {
                 format!("{name}: {why}")
             };
-            found.entry((status, reason)).or_default().push(told);
+            groups
+                .entry((status, reason))
+                .or_default()
+                .push(description);
         }
     }
-    let entries = found
+    let entries = groups
         .into_iter()
         .map(|((status, reason), drives)| StorageBackendHealth {
             status: status.into(),
             reason: reason.to_owned(),
-            message: told(&drives),
+            message: list_drives(&drives),
             volume_capability: None,
         });
     health::tidy(entries.collect())
 }
 
 /// Lists the drives that fit, and the number of the others, since cutting the message would hide them.
-fn told(drives: &[String]) -> String {
+fn list_drives(drives: &[String]) -> String {
     const MORE: usize = 32;
     let mut message = String::new();
     for (index, drive) in drives.iter().enumerate() {
@@ -98,11 +101,11 @@ fn conditions(drive: &Drive) -> Vec<(Storage, &'static str, String)> {
     }
     let health = &drive.health;
     let why = |codes: &dyn Fn(&str) -> bool, findings: &[Finding]| {
-        let told = findings.iter().filter(|finding| codes(&finding.code));
-        let told: Vec<String> = told
+        let messages = findings.iter().filter(|finding| codes(&finding.code));
+        let messages: Vec<String> = messages
             .map(|finding| format!("{}: {}", finding.code, finding.message))
             .collect();
-        told.join(", ")
+        messages.join(", ")
     };
     let counting: Vec<Finding> = health.counting().cloned().collect();
     let against = why(&|_| true, &counting);
@@ -117,8 +120,8 @@ fn conditions(drive: &Drive) -> Vec<(Storage, &'static str, String)> {
         }
     }
     if health.worn_out {
-        let told = why(&|code| code == "Wear", &health.conditions);
-        all.push((Storage::StorageDegraded, "DriveWornOut", told));
+        let wear = why(&|code| code == "Wear", &health.conditions);
+        all.push((Storage::StorageDegraded, "DriveWornOut", wear));
     }
     let heat = why(&|code| code == "Overheating", &health.conditions);
     if !heat.is_empty() {

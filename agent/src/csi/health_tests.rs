@@ -21,7 +21,7 @@ fn each_reason_belongs_to_the_check_of_the_proposal_that_finds_it() {
     ];
     let mut all = Reason::ALL.to_vec();
     all.sort_by_key(|reason| reason.about());
-    let found: Vec<String> = all
+    let checks: Vec<String> = all
         .chunk_by(|one, next| one.about() == next.about())
         .map(|chunk| {
             chunk
@@ -31,11 +31,11 @@ fn each_reason_belongs_to_the_check_of_the_proposal_that_finds_it() {
                 .join(" ")
         })
         .collect();
-    assert_eq!(found, proposal);
+    assert_eq!(checks, proposal);
 }
 
 #[test]
-fn what_an_earlier_check_of_the_proposal_finds_is_told_before_what_a_later_one_does() {
+fn findings_of_an_earlier_check_of_the_proposal_come_before_those_of_a_later_one() {
     for earlier in Reason::ALL {
         for later in Reason::ALL {
             if earlier.about() >= later.about() {
@@ -44,10 +44,10 @@ fn what_an_earlier_check_of_the_proposal_finds_is_told_before_what_a_later_one_d
             let mut given = [what(*later), what(*earlier)];
             for _ in 0..2 {
                 given.reverse();
-                let told = condition(&given);
-                assert!(told.abnormal);
+                let merged = condition(&given);
+                assert!(merged.abnormal);
                 assert_eq!(
-                    told.message,
+                    merged.message,
                     format!("{earlier}: what {earlier} is; {later}: what {later} is")
                 );
             }
@@ -88,7 +88,7 @@ fn finding(code: &str) -> Finding {
     Finding::new(code, "see to it")
 }
 
-fn told_of(drives: impl IntoIterator<Item = Drive>) -> Vec<(String, String, String)> {
+fn entries_of(drives: impl IntoIterator<Item = Drive>) -> Vec<(String, String, String)> {
     let mut snapshot = Snapshot::default();
     for drive in drives {
         snapshot.drives.insert(drive.id.clone(), drive);
@@ -106,42 +106,42 @@ fn told_of(drives: impl IntoIterator<Item = Drive>) -> Vec<(String, String, Stri
 }
 
 #[test]
-fn a_drive_that_is_well_or_nobodys_is_not_told_of() {
+fn a_drive_that_is_good_or_not_ours_is_not_reported() {
     let mut foreign = drive("sdb", DriveState::Rejected);
     foreign.health.verdict = Verdict::Bad;
     let mut worn = drive("sdc", DriveState::Available);
     worn.health.conditions = vec![finding("Wear")];
     assert_eq!(
-        told_of([drive("sda", DriveState::Claimed), foreign, worn]),
+        entries_of([drive("sda", DriveState::Claimed), foreign, worn]),
         []
     );
 }
 
 #[test]
-fn of_an_acknowledged_drive_only_what_is_not_acknowledged_is_told() {
-    let mut known = drive("sda", DriveState::Claimed);
-    known.health.verdict = Verdict::Bad;
-    known.health.findings = vec![Finding {
+fn of_an_acknowledged_drive_only_what_is_not_acknowledged_is_reported() {
+    let mut acknowledged = drive("sda", DriveState::Claimed);
+    acknowledged.health.verdict = Verdict::Bad;
+    acknowledged.health.findings = vec![Finding {
         acknowledged: true,
         ..finding("GrownDefectsMany")
     }];
-    known.health.acknowledged = Some(Default::default());
-    assert_eq!(told_of([known.clone()]), []);
-    assert_eq!(of_its_drive(&known), None);
-    known.health.findings.push(finding("PendingSectors"));
-    let told = told_of([known.clone()]);
-    assert_eq!(told[0].1, "DriveFailing");
-    let of_volume = of_its_drive(&known).unwrap();
-    for message in [&told[0].2, &of_volume.message] {
+    acknowledged.health.acknowledged = Some(Default::default());
+    assert_eq!(entries_of([acknowledged.clone()]), []);
+    assert_eq!(of_its_drive(&acknowledged), None);
+    acknowledged.health.findings.push(finding("PendingSectors"));
+    let entries = entries_of([acknowledged.clone()]);
+    assert_eq!(entries[0].1, "DriveFailing");
+    let of_volume = of_its_drive(&acknowledged).unwrap();
+    for message in [&entries[0].2, &of_volume.message] {
         assert!(message.contains("PendingSectors"), "{message}");
         assert!(!message.contains("GrownDefectsMany"), "{message}");
     }
     // Stalled I/O is reported, also when acknowledged.
-    known.health.findings = vec![Finding {
+    acknowledged.health.findings = vec![Finding {
         acknowledged: true,
         ..finding("IoStalled")
     }];
-    assert_eq!(told_of([known])[0].1, "DriveStalled");
+    assert_eq!(entries_of([acknowledged])[0].1, "DriveStalled");
 }
 
 #[test]
@@ -166,8 +166,8 @@ fn each_trouble_of_drives_is_one_reason_and_the_unreachable_come_first() {
     stalled.health.verdict = Verdict::Suspect;
     stalled.health.findings = vec![finding("IoStalled")];
     all.extend([hot, stuck, stalled]);
-    let told = told_of(all);
-    let kinds: Vec<(&str, &str)> = told
+    let entries = entries_of(all);
+    let kinds: Vec<(&str, &str)> = entries
         .iter()
         .map(|(status, reason, _)| (status.as_str(), reason.as_str()))
         .collect();
@@ -183,22 +183,25 @@ fn each_trouble_of_drives_is_one_reason_and_the_unreachable_come_first() {
         ]
     );
     assert!(
-        told[2].2.starts_with("drive wwn-sdb (") && told[2].2.contains("; drive wwn-sdc ("),
-        "{told:?}"
+        entries[2].2.starts_with("drive wwn-sdb (") && entries[2].2.contains("; drive wwn-sdc ("),
+        "{entries:?}"
     );
-    assert!(told[2].2.contains("PendingSectors: see to it"), "{told:?}");
+    assert!(
+        entries[2].2.contains("PendingSectors: see to it"),
+        "{entries:?}"
+    );
 }
 
 #[test]
-fn of_a_shelf_full_of_failing_drives_it_is_told_how_many_more_there_are() {
+fn of_a_shelf_full_of_failing_drives_the_number_of_further_ones_is_reported() {
     let shelf = (0..60).map(|number| {
         let mut one = drive(&format!("sd{number:03}"), DriveState::Claimed);
         one.health.verdict = Verdict::Bad;
         one
     });
-    let told = told_of(shelf);
-    assert_eq!(told.len(), 1);
-    let message = &told[0].2;
+    let entries = entries_of(shelf);
+    assert_eq!(entries.len(), 1);
+    let message = &entries[0].2;
     assert!(
         message.len() <= MAX_MESSAGE_BYTES && message.ends_with(" more"),
         "{message}"

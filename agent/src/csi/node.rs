@@ -190,8 +190,8 @@ impl Node for NodeService {
                 });
             }
             let volume = self.volumes.require_scanned(&request.volume_id).await?;
-            if let Some(asked) = request.volume_capability.as_ref() {
-                let asked = capability(Some(asked)).map_err(|error| match error {
+            if let Some(requested) = request.volume_capability.as_ref() {
+                let requested = capability(Some(requested)).map_err(|error| match error {
                     // CSI defines it as an invalid argument for this call only.
                     VolumeError::Unsupported(why) => VolumeError::Invalid {
                         field: "volume_capability",
@@ -199,13 +199,13 @@ impl Node for NodeService {
                     },
                     other => other,
                 })?;
-                if asked.mode != volume.placed.record.mode {
+                if requested.mode != volume.placed.record.mode {
                     return Err(VolumeError::Invalid {
                         field: "volume_capability",
                         why: format!(
                             "the volume is {}, asked for as {}",
                             volume.placed.record.mode.as_str(),
-                            asked.mode.as_str()
+                            requested.mode.as_str()
                         ),
                     });
                 }

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_tells_the_whole_chain_of_reasons() {
+    fn the_message_has_the_whole_chain_of_reasons() {
         let stuck = RunError::Stuck {
             target: JobTarget::Drive(DriveId("wwn-1".into())),
             step: "stage: mount".into(),

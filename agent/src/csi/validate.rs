@@ -86,12 +86,12 @@ pub fn path(field: &'static str, value: &str) -> Result<PathBuf, VolumeError> {
 pub fn capability(given: Option<&VolumeCapability>) -> Result<Use, VolumeError> {
     const FIELD: &str = "volume_capability";
     let given = given.ok_or_else(|| invalid(FIELD, "is missing"))?;
-    let asked = validate::capability(given).map_err(|error| match error {
+    let requested = validate::capability(given).map_err(|error| match error {
         InvalidRequest::MountFlag { .. } => invalid(FIELD, error.to_string()),
         error if error.is_unsupported() => VolumeError::Unsupported(error),
         error => invalid(FIELD, error.to_string()),
     })?;
-    let (mode, fs_type, flags) = match asked.access {
+    let (mode, fs_type, flags) = match requested.access {
         Access::Block => (Mode::Block, None, Vec::new()),
         Access::Mount { fs_type, flags } => (Mode::Mount, fs_type.and_then(FsType::parse), flags),
     };
@@ -100,8 +100,8 @@ pub fn capability(given: Option<&VolumeCapability>) -> Result<Use, VolumeError> 
         mode,
         fs_type,
         flags,
-        read_only: asked.read_only || parsed.read_only,
-        exclusive: asked.single_writer,
+        read_only: requested.read_only || parsed.read_only,
+        exclusive: requested.single_writer,
     })
 }
 

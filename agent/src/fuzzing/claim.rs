@@ -132,10 +132,10 @@ fn may_be_claimed(image: &Image, policy: ClaimPolicy) -> bool {
         return is_unfinished(image);
     }
     if signatures == Signatures::Empty && gpt.state == GptState::None {
-        let Ok(found) = remains::find(image.size(), &mut read) else {
+        let Ok(remains) = remains::find(image.size(), &mut read) else {
             return false;
         };
-        signatures = with_own(signatures, found.into_iter().collect());
+        signatures = with_own(signatures, remains.into_iter().collect());
     }
     let probed = Ok(Probed {
         written_sector: None,
@@ -168,8 +168,8 @@ fn may_be_claimed(image: &Image, policy: ClaimPolicy) -> bool {
 
 /// True for a claim that was interrupted before its label was written: the drive is evaluated as blank then.
 fn is_unfinished(image: &Image) -> bool {
-    let look = Session::open(image, &DriveId("x".into()), false);
-    matches!(look, Err(LayoutError::Unlabelled { .. }))
+    let session = Session::open(image, &DriveId("x".into()), false);
+    matches!(session, Err(LayoutError::Unlabelled { .. }))
 }
 
 fn rules(claim: ClaimPolicy) -> Rules {
@@ -247,8 +247,8 @@ fn signatures(data: &[u8]) {
         }
         Ok::<_, Infallible>(out)
     };
-    let found = magics::find(size, &bytes[..len], &bytes[..len]);
-    assert!(found.iter().all(|one| one.offset < Some(size)), "{found:?}");
+    let hits = magics::find(size, &bytes[..len], &bytes[..len]);
+    assert!(hits.iter().all(|one| one.offset < Some(size)), "{hits:?}");
     let Ok(remains) = remains::find(size, &mut |at, count| read(at, count));
     assert!(remains.is_none_or(|one| one.offset < Some(size)));
     let scan = gpt::scan(&Drive { size, sector, read });

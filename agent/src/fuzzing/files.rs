@@ -50,14 +50,14 @@ fn again<T: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(value: &
 }
 
 fn state(data: &[u8]) {
-    let known = state::parse::<LastKnown>(data).unwrap_or_default();
+    let last_known = state::parse::<LastKnown>(data).unwrap_or_default();
     let tombstones = state::parse::<Tombstones>(data).unwrap_or_default();
-    again(&known);
+    again(&last_known);
     again(&tombstones);
     // No drive is attached: all known drives and volumes are missing or were deleted.
     let (day, none) = (Duration::from_secs(86400), BTreeMap::new());
-    let merged = merge::merge(&known, &tombstones, &none, u64::MAX, day, day);
-    assert!(merged.missing_drives.len() <= known.drives.len());
+    let merged = merge::merge(&last_known, &tombstones, &none, u64::MAX, day, day);
+    assert!(merged.missing_drives.len() <= last_known.drives.len());
     assert!(merged.due.is_empty(), "nothing is erased that is not here");
     if let Ok(remembered) = serde_json::from_slice::<memory::Remembered>(data) {
         again(&remembered);
@@ -80,11 +80,11 @@ fn config(data: &[u8]) {
     let host = HostFacts {
         hostname: "h".into(),
         has_dir: |_| false,
-        ask_mount_options: |_, _| OptionsCheck::Accepted,
+        check_mount_options: |_, _| OptionsCheck::Accepted,
     };
     if let Err(problems) = config::parse(&text, &host) {
-        let told = config::listed(Path::new("agent.toml"), &problems);
-        assert!(!problems.is_empty() && !told.is_empty());
+        let listing = config::listed(Path::new("agent.toml"), &problems);
+        assert!(!problems.is_empty() && !listing.is_empty());
     }
     for word in text.split(['"', '\n']) {
         let _ = (

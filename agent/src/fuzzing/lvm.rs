@@ -93,11 +93,11 @@ pub(super) fn base(number: u8) -> Image {
 
 /// Returns the first metadata area and the location of its committed text, from its header.
 fn text_of(image: &Image) -> Option<(Extent, Extent)> {
-    let Ok(PvContents::Vg(found)) = metadata::read(image) else {
+    let Ok(PvContents::Vg(vg)) = metadata::read(image) else {
         return None;
     };
-    let area = *found.header.metadata.first()?;
-    let location = found.location?;
+    let area = *vg.header.metadata.first()?;
+    let location = vg.location?;
     let text = Extent {
         start: area.start + location.offset,
         len: location.size,
@@ -192,10 +192,10 @@ fn edits() -> Vec<Vec<u8>> {
 
 fn disk(data: &[u8]) {
     let image = edited(data);
-    let Ok(found) = metadata::read(&image) else {
+    let Ok(contents) = metadata::read(&image) else {
         return;
     };
-    let PvContents::Vg(committed) = found else {
+    let PvContents::Vg(committed) = contents else {
         return;
     };
     let again = metadata::parse(&committed.text, &committed.header.uuid).unwrap();

@@ -154,8 +154,8 @@ fn far_away() -> Vec<u8> {
     [&[1, PAYLOAD], changed.as_bytes()].concat()
 }
 
-fn tables(found: &gpt::GptCopies) -> Vec<&gpt::Table> {
-    match found {
+fn tables(copies: &gpt::GptCopies) -> Vec<&gpt::Table> {
+    match copies {
         gpt::GptCopies::Whole(table) | gpt::GptCopies::One { table, .. } => vec![table],
         gpt::GptCopies::Differ { primary, backup } => vec![primary, backup],
         gpt::GptCopies::None | gpt::GptCopies::Damaged(_) => Vec::new(),
@@ -165,10 +165,10 @@ fn tables(found: &gpt::GptCopies) -> Vec<&gpt::Table> {
 fn gpt(data: &[u8]) {
     let image = edited(data);
     let scan = gpt::scan(&image);
-    let Ok(found) = gpt::read(&image) else {
+    let Ok(copies) = gpt::read(&image) else {
         return;
     };
-    for table in tables(&found) {
+    for table in tables(&copies) {
         for (_, entry) in table.partitions() {
             let extent = entry.extent(table.sector);
             let end = extent.start.checked_add(extent.len).unwrap();
@@ -182,10 +182,10 @@ fn gpt(data: &[u8]) {
     let Ok(scan) = scan else {
         return;
     };
-    if found != gpt::GptCopies::None {
+    if copies != gpt::GptCopies::None {
         assert_ne!(scan.state, gpt::GptState::None, "a trace of a table is one");
     }
-    if tables(&found).iter().any(|table| table.is_ours()) {
+    if tables(&copies).iter().any(|table| table.is_ours()) {
         assert!(matches!(
             marks::read(&image),
             Ok(Mark::Ours(Layout::Partition))

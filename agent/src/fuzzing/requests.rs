@@ -214,7 +214,7 @@ fn inventory_parts(data: &[u8]) {
         return;
     };
     let node = update.node_id.clone();
-    let told = |parts: Vec<wire::InventoryUpdate>| {
+    let state_after = |parts: Vec<wire::InventoryUpdate>| {
         let catalog = Catalog::default();
         let mut inventory = Inventory::new(node.as_str().into());
         let last = parts
@@ -222,9 +222,9 @@ fn inventory_parts(data: &[u8]) {
             .try_for_each(|part| inventory.apply(part, &catalog).map(drop));
         (last, inventory.dump(&catalog), inventory.complete())
     };
-    let whole = told(vec![update.clone()]);
+    let whole = state_after(vec![update.clone()]);
     let parts = parts::cut(update);
-    assert_eq!(told(parts.into()), whole);
+    assert_eq!(state_after(parts.into()), whole);
 }
 
 fn frames() -> Vec<Vec<u8>> {

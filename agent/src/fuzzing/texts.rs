@@ -194,8 +194,8 @@ fn pages() -> Vec<Vec<u8>> {
 
 /// Asserts that an identity has only characters that are valid in file names and messages.
 fn vpd(data: &[u8]) {
-    let found = vpd::designators(data);
-    if let Some(wwn) = found.wwn {
+    let designators = vpd::designators(data);
+    if let Some(wwn) = designators.wwn {
         let id = identity::from_wwn(&wwn).unwrap();
         assert!(
             id.bytes()

@@ -313,10 +313,10 @@ fn is_noise(drive: &Drive) -> bool {
 
 fn one_drive(view: &View, key: &DriveId, drive: &Drive, into: &mut Families) {
     let id = key.0.as_str();
-    let told = view.told.get(key);
+    let poll = view.polls.get(key);
     let facts = &drive.facts;
     let labels = [id];
-    let reading = told.and_then(|told| told.reading.as_ref());
+    let reading = poll.and_then(|poll| poll.reading.as_ref());
     // As in /proc/diskstats, which node_exporter reads.
     let (device, path) = if drive.state.is_present() {
         let device = facts.kernel_name.replace('!', "/");
@@ -366,11 +366,11 @@ fn one_drive(view: &View, key: &DriveId, drive: &Drive, into: &mut Families) {
         _ => None,
     };
     into.put_known(&FREE, &labels, free.map(number));
-    let polled_at = told.and_then(|told| told.polled_at).unwrap_or(0);
+    let polled_at = poll.and_then(|poll| poll.polled_at).unwrap_or(0);
     into.put(&TOLD_AT, &labels, number(polled_at));
-    if let Some(told) = told {
-        into.put(&ASLEEP, &labels, truth(told.asleep));
-        for (reason, count) in &told.failures {
+    if let Some(poll) = poll {
+        into.put(&ASLEEP, &labels, truth(poll.asleep));
+        for (reason, count) in &poll.failures {
             into.put(&FAILURES, &[id, reason.as_str()], number(*count));
         }
     }

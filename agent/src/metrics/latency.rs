@@ -40,8 +40,8 @@ pub(super) const DEFINITIONS: &[Def] = &[LATENCY, EXPECTED, SLOWDOWN, THROUGHPUT
 
 pub(super) fn put(view: &View, into: &mut Families) {
     for (id, speed) in &view.speeds {
-        let known = view.snapshot.drives.get(id);
-        if known.is_none_or(|drive| drive.class.is_none()) || speed.at == 0 {
+        let drive = view.snapshot.drives.get(id);
+        if drive.is_none_or(|drive| drive.class.is_none()) || speed.at == 0 {
             continue;
         }
         into.put(&PEERS, &[&id.0], number(speed.peer_count as u64));

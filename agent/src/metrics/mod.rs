@@ -37,7 +37,7 @@ use drivebay_worker::SlotStatus;
 pub struct View {
     pub snapshot: Arc<Snapshot>,
     /// Results of the last SMART polls.
-    pub told: BTreeMap<DriveId, LatestPoll>,
+    pub polls: BTreeMap<DriveId, LatestPoll>,
     /// Latencies of the drives' requests.
     pub speeds: BTreeMap<DriveId, Speed>,
     /// The last sample of each volume, and the time since then.
@@ -110,7 +110,7 @@ impl Exposed for Metrics {
         build(into, "agent", env!("CARGO_PKG_VERSION"));
         let view = View {
             snapshot: self.node.inventory().current(),
-            told: self.evidence.polls().all(),
+            polls: self.evidence.polls().all(),
             speeds: self.evidence.speeds().all(),
             samples: self.volumes.last_samples(),
             moves: self.volumes.list_moves(),

@@ -44,7 +44,7 @@ fn full(drives: usize, volumes: usize) -> View {
             view.moves.push(move_of(&made, MovePhase::Copying, 1 << 20));
             snapshot.volumes.insert(made.uuid, made);
         }
-        view.told.insert(drive.id.clone(), told());
+        view.polls.insert(drive.id.clone(), poll());
         view.speeds.insert(drive.id.clone(), speed());
         for slot in Slot::ALL {
             view.slots.push(SlotStatus {
@@ -147,7 +147,7 @@ fn usage() -> Usage {
     }
 }
 
-fn told() -> LatestPoll {
+fn poll() -> LatestPoll {
     let some = Some(1);
     LatestPoll {
         reading: Some(Reading {
@@ -241,10 +241,10 @@ fn a_node_of_24_drives_with_50_volumes_each_has_a_bounded_number_of_series() {
 }
 
 #[test]
-fn only_what_a_drive_told_is_shown() {
+fn only_values_that_a_drive_reported_are_shown() {
     let mut view = full(1, 0);
     let id = view.snapshot.drives.keys().next().unwrap().clone();
-    view.told.clear();
+    view.polls.clear();
     let (_, text) = scrape(&view);
     for number in [
         "temperature",
@@ -323,7 +323,7 @@ fn a_poll_that_failed_leaves_the_last_numbers_with_their_age() {
     });
     store.took(&drive, &failed, Some(FailureReason::OpenFailed), 512, 5);
     let mut view = full(1, 0);
-    let kept = view.told.get_mut(&drive).unwrap();
+    let kept = view.polls.get_mut(&drive).unwrap();
     kept.failures
         .extend(store.all()[&drive].failures.iter().map(|(k, v)| (*k, *v)));
     let (_, text) = scrape(&view);
@@ -501,7 +501,7 @@ fn affected_files_are_counted_and_not_named() {
 }
 
 #[test]
-fn two_devices_that_say_they_are_one_and_odd_names_leave_the_scrape_whole() {
+fn two_devices_with_one_identity_and_odd_names_leave_the_scrape_whole() {
     let mut view = full(2, 1);
     let snapshot = Arc::make_mut(&mut view.snapshot);
     let mut copy = snapshot.drives.values().next().unwrap().clone();

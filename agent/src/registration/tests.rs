@@ -83,7 +83,7 @@ impl Node {
     fn inode(&self) -> Option<u64> {
         std::fs::symlink_metadata(self.config.socket())
             .ok()
-            .map(|found| found.ino())
+            .map(|metadata| metadata.ino())
     }
 }
 
@@ -150,7 +150,7 @@ async fn a_refusal_makes_a_new_socket_and_the_next_answer_counts() {
     let node = Node::new();
     serve_csi(&node.config.csi_socket);
     let served = node.start();
-    let mut seen = Vec::new();
+    let mut inodes = Vec::new();
     for _ in 0..3 {
         let mut kubelet = node.dial().await;
         // Held open, so that the filesystem cannot reuse its inode number for the next one.
@@ -160,7 +160,7 @@ async fn a_refusal_makes_a_new_socket_and_the_next_answer_counts() {
             node.config.dir.join(format!(".keep{inode}")),
         )
         .unwrap();
-        seen.push(inode);
+        inodes.push(inode);
         let refused = RegistrationStatus {
             plugin_registered: false,
             error: "topology value collision".into(),
@@ -168,8 +168,8 @@ async fn a_refusal_makes_a_new_socket_and_the_next_answer_counts() {
         kubelet.notify_registration_status(refused).await.unwrap();
         until(|| node.inode().is_some_and(|now| now != inode)).await;
     }
-    seen.dedup();
-    assert_eq!(seen.len(), 3);
+    inodes.dedup();
+    assert_eq!(inodes.len(), 3);
     node.dial().await.get_info(InfoRequest {}).await.unwrap();
     node.stop.cancel();
     served.await.unwrap().unwrap();
@@ -226,7 +226,7 @@ async fn stopping_while_csi_is_silent_ends_at_once() {
 }
 
 #[tokio::test]
-async fn a_missing_directory_is_said() {
+async fn a_missing_directory_is_reported() {
     let mut node = Node::new();
     serve_csi(&node.config.csi_socket);
     node.config.dir = "/nonexistent/reg".into();

@@ -70,7 +70,7 @@ pub(super) async fn dial<S: Agent + Clone>(
             Err(why) => return Outcome::Failed(why),
         },
     };
-    let (stage, mut seen) = watch::channel(Stage::Silent);
+    let (stage, mut stages) = watch::channel(Stage::Silent);
     let remote = Remote {
         service,
         shared: shared.clone(),
@@ -108,7 +108,7 @@ pub(super) async fn dial<S: Agent + Clone>(
         .add_service(AgentServer::new(remote).max_decoding_message_size(MAX_REQUEST_BYTES))
         .serve_with_incoming_shutdown(once(Ok::<_, io::Error>(stream)).chain(pending()), ended);
     let hello = async {
-        let open = seen.wait_for(|stage| *stage != Stage::Silent);
+        let open = stages.wait_for(|stage| *stage != Stage::Silent);
         let silent = tokio::time::timeout(STEP, open).await.is_err();
         if silent {
             return "no hello received within 5 s".to_owned();

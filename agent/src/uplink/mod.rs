@@ -117,7 +117,7 @@ pub async fn run<S: Agent + Clone>(config: UplinkConfig, service: S, stop: Cance
     });
     let tasks = TaskTracker::new();
     let mut announced = shared.announced.subscribe();
-    let mut known: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
+    let mut resolved: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
     let mut slots: BTreeMap<Slot, watch::Sender<bool>> = BTreeMap::new();
     let sockets = config.targets.iter().filter_map(|target| match target {
         Target::Unix(path) => Some(path.clone()),
@@ -126,9 +126,9 @@ pub async fn run<S: Agent + Clone>(config: UplinkConfig, service: S, stop: Cance
     let sockets: BTreeSet<PathBuf> = sockets.collect();
     loop {
         for target in &config.targets {
-            resolve(target, &mut known).await;
+            resolve(target, &mut resolved).await;
         }
-        let wanted = plan(&known, &sockets, *announced.borrow_and_update());
+        let wanted = plan(&resolved, &sockets, *announced.borrow_and_update());
         // An open session is not ended because a name resolves differently now; it is not opened again.
         for (slot, keep) in &slots {
             keep.send_if_modified(|keep| std::mem::replace(keep, wanted.contains(slot)) != *keep);
@@ -159,29 +159,29 @@ pub async fn run<S: Agent + Clone>(config: UplinkConfig, service: S, stop: Cance
 }
 
 // Resolves a target, and keeps the previous addresses if that fails.
-async fn resolve(target: &Target, known: &mut BTreeMap<String, BTreeSet<SocketAddr>>) {
+async fn resolve(target: &Target, resolved: &mut BTreeMap<String, BTreeSet<SocketAddr>>) {
     let Target::Tcp { host, port } = target else {
         return;
     };
-    let asked = tokio::net::lookup_host((host.as_str(), *port));
-    let found: Result<BTreeSet<SocketAddr>, String> =
-        match tokio::time::timeout(RESOLVE_DEADLINE, asked).await {
+    let lookup = tokio::net::lookup_host((host.as_str(), *port));
+    let result: Result<BTreeSet<SocketAddr>, String> =
+        match tokio::time::timeout(RESOLVE_DEADLINE, lookup).await {
             Ok(Ok(addresses)) => Ok(addresses.collect()),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("no answer within {} s", RESOLVE_DEADLINE.as_secs())),
         };
-    match found {
+    match result {
         Ok(addresses) if addresses.is_empty() => {
             tracing::warn!(controller = %target, "controller name resolved to no address");
         }
         Ok(addresses) => {
-            known.insert(target.to_string(), addresses);
+            resolved.insert(target.to_string(), addresses);
         }
         Err(error) => {
             tracing::warn!(
                 controller = %target,
                 error,
-                known = known.get(&target.to_string()).map_or(0, BTreeSet::len),
+                known = resolved.get(&target.to_string()).map_or(0, BTreeSet::len),
                 "cannot resolve the controller's name; using the previous addresses"
             );
         }
@@ -198,7 +198,7 @@ async fn hold<S: Agent + Clone>(
     stop: CancellationToken,
 ) {
     let mut longest = FIRST_PAUSE;
-    let mut said = String::new();
+    let mut logged = String::new();
     while *wanted.borrow_and_update() && !stop.is_cancelled() {
         let began = Instant::now();
         let outcome = dial(&slot, &shared, service.clone(), &stop).await;
@@ -218,12 +218,12 @@ async fn hold<S: Agent + Clone>(
         match &outcome {
             Outcome::Ended(why) => {
                 tracing::warn!(controller = %slot, reason = why, "controller session ended");
-                said.clear();
+                logged.clear();
             }
             // Logged once, and again for another reason.
-            Outcome::Failed(why) if *why != said => {
+            Outcome::Failed(why) if *why != logged => {
                 tracing::warn!(controller = %slot, reason = why, "cannot open a session with the controller; will retry");
-                said.clone_from(why);
+                logged.clone_from(why);
             }
             _ => {}
         }

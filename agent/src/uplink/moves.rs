@@ -8,7 +8,7 @@ use drivebay_proto::{VolumeId, agent as wire};
 use tonic::Status;
 use uuid::Uuid;
 
-use super::service::{printable, said_by};
+use super::service::{printable, require_operator};
 use crate::csi::status::status;
 
 #[derive(Debug, Clone, Copy)]
@@ -27,12 +27,12 @@ impl Moves<'_> {
         request: wire::MoveVolumesRequest,
     ) -> Result<wire::MoveVolumesResponse, Status> {
         let only_plan = request.plan;
-        let request = asked(request)?;
+        let request = parse_request(request)?;
         if only_plan {
             let plan = self.volumes.plan_moves(&request);
             return Ok(self.plan(plan.map_err(|error| status(&error))?, 0));
         }
-        said_by(&request.by)?;
+        require_operator(&request.by)?;
         let requested = self.volumes.request_moves(request).await;
         let (plan, revision) = requested.map_err(|error| status(&error))?;
         Ok(self.plan(plan, revision))
@@ -43,7 +43,7 @@ impl Moves<'_> {
         request: wire::CancelMovesRequest,
     ) -> Result<wire::CancelMovesResponse, Status> {
         let scope = scope(request.volume_id, request.drive, Vec::new())?;
-        said_by(&request.by)?;
+        require_operator(&request.by)?;
         let ended = self.volumes.cancel_moves(&scope, &request.by).await;
         let ended = ended.map_err(|error| status(&error))?;
         let ids = |uuids: Vec<Uuid>| uuids.into_iter().map(|uuid| self.id(uuid)).collect();
@@ -78,7 +78,7 @@ impl Moves<'_> {
         } = request;
         named("volume_id", &volume_id)?;
         named("drive", &drive)?;
-        said_by(&by)?;
+        require_operator(&by)?;
         let preferred = self.volumes.prefer_place(volume_id, &drive, &by).await;
         let (drive, generation, revision) = preferred.map_err(|error| status(&error))?;
         Ok(wire::PreferPlaceResponse {
@@ -96,7 +96,7 @@ impl Moves<'_> {
         named("drive", &drive)?;
         match plan {
             true => printable("by", &by)?,
-            false => said_by(&by)?,
+            false => require_operator(&by)?,
         }
         let retirement = self.volumes.retire_drive(&drive, plan, &by).await;
         Ok(retired(retirement.map_err(|error| status(&error))?))
@@ -156,7 +156,7 @@ fn retired(it: Retirement) -> wire::RetireDriveResponse {
 }
 
 /// Converts a request; `by` may be empty.
-fn asked(request: wire::MoveVolumesRequest) -> Result<MoveRequest, Status> {
+fn parse_request(request: wire::MoveVolumesRequest) -> Result<MoveRequest, Status> {
     printable("by", &request.by)?;
     for to in &request.to {
         named("to", to)?;
@@ -207,7 +207,7 @@ mod tests {
     fn a_request_names_one_volume_or_one_drive_in_printable_words() {
         let request = |volume: &str, drive: &str, only: &[&str], to: &[&str], by: &str| {
             let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-            asked(wire::MoveVolumesRequest {
+            parse_request(wire::MoveVolumesRequest {
                 volume_id: volume.into(),
                 drive: drive.into(),
                 only: owned(only),

@@ -70,7 +70,7 @@ fn without_names(mut update: InventoryUpdate) -> InventoryUpdate {
 /// Cuts an update into parts, in order. The receiver has the whole only with the last one: earlier parts are marked as not ready, with the
 /// revision that the next builds on.
 pub(crate) fn cut(mut update: InventoryUpdate) -> VecDeque<InventoryUpdate> {
-    let known = if update.full {
+    let base = if update.full {
         update.revision
     } else {
         update.since_revision
@@ -80,15 +80,15 @@ pub(crate) fn cut(mut update: InventoryUpdate) -> VecDeque<InventoryUpdate> {
         return [update].into();
     };
     // A change without a base revision cannot be sent in parts.
-    if pieces.is_empty() || known == 0 {
+    if pieces.is_empty() || base == 0 {
         update.volumes = pieces.into_iter().flatten().chain(last).collect();
         return [update].into();
     }
     let part = |volumes| InventoryUpdate {
         instance: update.instance.clone(),
         node_id: update.node_id.clone(),
-        revision: known,
-        since_revision: known,
+        revision: base,
+        since_revision: base,
         volumes,
         ..InventoryUpdate::default()
     };
@@ -101,7 +101,7 @@ pub(crate) fn cut(mut update: InventoryUpdate) -> VecDeque<InventoryUpdate> {
     if let Some(first) = parts.front_mut() {
         *first = InventoryUpdate {
             volumes: std::mem::take(&mut first.volumes),
-            revision: known,
+            revision: base,
             ready: false,
             ..update
         };
@@ -210,15 +210,15 @@ mod tests {
     async fn a_receiver_knows_in_the_end_what_it_would_know_of_the_whole_and_not_before() {
         let mut gone = update(false, 5, 9, volumes(100..400, "erasing"));
         gone.removed_volumes = vec![volumes(0..1, "")[0].id.clone()];
-        let told = [update(true, 0, 5, volumes(0..300, "ready")), gone];
+        let updates = [update(true, 0, 5, volumes(0..300, "ready")), gone];
         let (catalog, reference) = (Catalog::default(), Catalog::default());
         let mut received = Inventory::new("n".into());
         let mut whole = Inventory::new("n".into());
-        let mut parts = Parts::of(iter(told.clone().map(Ok)));
-        for update in told {
+        let mut parts = Parts::of(iter(updates.clone().map(Ok)));
+        for update in updates {
             let mut count = 0;
             while !received.includes("a", update.revision) {
-                assert_eq!(received.known(), !update.full);
+                assert_eq!(received.has_inventory(), !update.full);
                 let part = parts.next().await.unwrap().unwrap();
                 assert!(small(&part));
                 received.apply(part, &catalog).unwrap();

@@ -75,9 +75,9 @@ impl<S: Agent> Agent for Remote<S> {
             ));
         }
         let replicas = asker.replicas;
-        self.shared
-            .announced
-            .send_if_modified(|known| replicas > std::mem::replace(known, replicas.max(*known)));
+        self.shared.announced.send_if_modified(|announced| {
+            replicas > std::mem::replace(announced, replicas.max(*announced))
+        });
         self.replica
             .send_replace((replica, asker.controller_version.clone()));
         let answer = self.service.hello(request).await;

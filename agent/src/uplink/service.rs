@@ -122,7 +122,7 @@ pub(super) fn printable(field: &str, text: &str) -> Result<(), Status> {
 }
 
 /// Errs unless an operator is named, so that each acknowledgement has a responsible person.
-pub(super) fn said_by(by: &str) -> Result<(), Status> {
+pub(super) fn require_operator(by: &str) -> Result<(), Status> {
     if by.is_empty() {
         return Err(Status::invalid_argument(
             "by is empty: it must name the operator",
@@ -307,7 +307,7 @@ impl Agent for AgentService {
     ) -> Answer<wire::AcknowledgeDriveResponse> {
         let request = request.into_inner();
         let (by, note) = (request.by, request.note);
-        said_by(&by)?;
+        require_operator(&by)?;
         printable("note", &note)?;
         let id = self.id_of(&request.drive)?;
         if request.named.len() > MAX_NAMED {
@@ -337,7 +337,7 @@ impl Agent for AgentService {
         request: Request<wire::UnacknowledgeDriveRequest>,
     ) -> Answer<wire::AcknowledgeDriveResponse> {
         let wire::UnacknowledgeDriveRequest { drive, by } = request.into_inner();
-        said_by(&by)?;
+        require_operator(&by)?;
         let id = self.id_of(&drive)?;
         self.decided(id, Order::Withdraw { by }).await
     }
@@ -349,7 +349,7 @@ impl Agent for AgentService {
         logged("Agent/CordonDrive", async {
             let request = request.into_inner();
             let (by, reason) = (request.by, request.reason);
-            said_by(&by)?;
+            require_operator(&by)?;
             printable("reason", &reason)?;
             let at = unix_seconds();
             let cordon = (!request.uncordon).then(|| Cordon {

@@ -41,12 +41,12 @@ impl fmt::Display for Slot {
 /// Returns one connection to each socket, and to each address of the names; if both are fewer than the replicas `announced`, as many to
 /// each address as are needed to reach all replicas. A socket has one replica.
 pub(super) fn plan(
-    known: &BTreeMap<String, BTreeSet<SocketAddr>>,
+    resolved: &BTreeMap<String, BTreeSet<SocketAddr>>,
     sockets: &BTreeSet<PathBuf>,
     announced: u32,
 ) -> BTreeSet<Slot> {
     let mut hosts: BTreeMap<SocketAddr, &str> = BTreeMap::new();
-    for (target, addresses) in known {
+    for (target, addresses) in resolved {
         let host = target
             .rsplit_once(':')
             .map_or(target.as_str(), |(host, _)| host);
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn there_is_a_connection_to_each_address_and_enough_to_a_virtual_one() {
         let address = |n: u8| SocketAddr::from(([10, 0, 0, n], 1));
-        let known = |sets: &[(&str, &[u8])]| -> BTreeMap<String, BTreeSet<SocketAddr>> {
+        let resolved = |sets: &[(&str, &[u8])]| -> BTreeMap<String, BTreeSet<SocketAddr>> {
             sets.iter()
                 .map(|(name, numbers)| {
                     let addresses = numbers.iter().map(|n| address(*n)).collect();
@@ -101,15 +101,15 @@ mod tests {
             (&[("c", &[1, 2])], 3, 4),
             (&[("c", &[1, 2]), ("d", &[2, 3])], 3, 3),
         ] {
-            let slots = plan(&known(sets), &BTreeSet::new(), announced);
+            let slots = plan(&resolved(sets), &BTreeSet::new(), announced);
             assert_eq!(slots.len(), expected, "{sets:?} {announced}");
         }
-        let slot = plan(&known(&[("c", &[1])]), &BTreeSet::new(), 1).pop_first();
+        let slot = plan(&resolved(&[("c", &[1])]), &BTreeSet::new(), 1).pop_first();
         assert_eq!(slot.unwrap().to_string(), "10.0.0.1:1 (c)");
         let socket = BTreeSet::from([PathBuf::from("/c.sock")]);
-        let slots = plan(&known(&[]), &socket, 3);
+        let slots = plan(&resolved(&[]), &socket, 3);
         let slots: Vec<String> = slots.iter().map(Slot::to_string).collect();
         assert_eq!(slots, ["unix:/c.sock"]);
-        assert_eq!(plan(&known(&[("c", &[1])]), &socket, 4).len(), 3);
+        assert_eq!(plan(&resolved(&[("c", &[1])]), &socket, 4).len(), 3);
     }
 }

@@ -76,11 +76,11 @@ pub fn probe_file(file: &File, path: &Path) -> Result<Signatures, BlkidError> {
 /// Probes an opened device or image file from byte `start` on. Offsets in the result count from the beginning of the file.
 pub fn probe_from(file: &File, path: &Path, start: u64) -> Result<Signatures, BlkidError> {
     let verdict = Prober::new(file, path, start)?.safe()?;
-    let mut found = Prober::new(file, path, start)?.walk()?;
-    for one in &mut found {
+    let mut signatures = Prober::new(file, path, start)?.walk()?;
+    for one in &mut signatures {
         one.offset = one.offset.map(|offset| offset + start);
     }
-    Ok(combine(verdict, found))
+    Ok(combine(verdict, signatures))
 }
 
 /// Result of `blkid_do_safeprobe`.
@@ -93,12 +93,12 @@ enum Verdict {
 
 /// Combines the result of the safe probe with the signatures of a full walk: Empty only if both find nothing, Ambiguous if they disagree or
 /// libblkid reports ambivalent signatures.
-fn combine(verdict: Verdict, found: Vec<Signature>) -> Signatures {
-    match (verdict, found.is_empty()) {
+fn combine(verdict: Verdict, signatures: Vec<Signature>) -> Signatures {
+    match (verdict, signatures.is_empty()) {
         (Verdict::Nothing, true) => Signatures::Empty,
-        (Verdict::Nothing | Verdict::Found, false) => Signatures::Found(found),
+        (Verdict::Nothing | Verdict::Found, false) => Signatures::Found(signatures),
         // The safe probe found a signature and the walk found none: the content changes meanwhile, or reads differ.
-        (Verdict::Found, true) | (Verdict::Ambivalent, _) => Signatures::Ambiguous(found),
+        (Verdict::Found, true) | (Verdict::Ambivalent, _) => Signatures::Ambiguous(signatures),
     }
 }
 
@@ -169,17 +169,17 @@ impl<'a> Prober<'a> {
 
     /// Returns the signatures of all kinds, `MOST` at most.
     fn walk(&self) -> Result<Vec<Signature>, BlkidError> {
-        let mut found = Vec::new();
-        while found.len() < MOST {
+        let mut signatures = Vec::new();
+        while signatures.len() < MOST {
             clear_errno();
             // SAFETY: `raw` is a live probe with a device; each call continues where the last one ended.
             match unsafe { ffi::blkid_do_probe(self.raw) } {
-                0 => found.push(self.current()),
+                0 => signatures.push(self.current()),
                 1 => break,
                 code => return Err(self.failed("blkid_do_probe", code)),
             }
         }
-        Ok(found)
+        Ok(signatures)
     }
 
     fn current(&self) -> Signature {
@@ -285,14 +285,14 @@ mod tests {
     fn a_superblock_is_found_with_its_kind_and_usage() {
         let mut header = b"LUKS\xba\xbe\x00\x01".to_vec();
         header.resize(592, 0);
-        let Signatures::Found(found) = probe(&image(&[(0, &header)])) else {
+        let Signatures::Found(signatures) = probe(&image(&[(0, &header)])) else {
             panic!("nothing found")
         };
         assert_eq!(
-            (found[0].kind.as_str(), found[0].usage.as_str()),
+            (signatures[0].kind.as_str(), signatures[0].usage.as_str()),
             ("crypto_LUKS", "crypto")
         );
-        assert_eq!(found[0].offset, Some(0));
+        assert_eq!(signatures[0].offset, Some(0));
     }
 
     #[test]
@@ -308,21 +308,24 @@ mod tests {
             (1024 + 56, &[0x53, 0xef]),
             (1024 + 96, &[8]),
         ]);
-        let found = match probe(&file) {
-            Signatures::Found(found) | Signatures::Ambiguous(found) => found,
+        let signatures = match probe(&file) {
+            Signatures::Found(signatures) | Signatures::Ambiguous(signatures) => signatures,
             Signatures::Empty => panic!("nothing found"),
         };
-        assert!(found.iter().any(|one| one.kind == "jbd"), "{found:?}");
         assert!(
-            found
+            signatures.iter().any(|one| one.kind == "jbd"),
+            "{signatures:?}"
+        );
+        assert!(
+            signatures
                 .iter()
                 .any(|one| one.kind == "dos" && one.usage == USAGE_TABLE),
-            "{found:?}"
+            "{signatures:?}"
         );
     }
 
     #[test]
-    fn disagreement_between_the_two_looks_is_never_empty() {
+    fn disagreement_between_the_two_probes_is_never_empty() {
         assert_eq!(
             combine(Verdict::Found, Vec::new()),
             Signatures::Ambiguous(Vec::new())

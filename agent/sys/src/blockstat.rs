@@ -120,8 +120,8 @@ pub const SYSFS_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Returns the requests that a device has completed; None if there is no such device or reading failed, which is logged.
 pub async fn completed(name: String) -> Option<u64> {
-    let looked = offload("activity", SYSFS_DEADLINE, move || activity(&name)).await;
-    match looked.and_then(|looked| looked) {
+    let result = offload("activity", SYSFS_DEADLINE, move || activity(&name)).await;
+    match result.and_then(|result| result) {
         Ok(activity) => activity.map(|activity| activity.completed),
         Err(error) => {
             tracing::warn!(%error, "cannot read drive I/O statistics");

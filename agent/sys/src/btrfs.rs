@@ -153,8 +153,8 @@ pub fn search(
     mut take: impl FnMut(Key, &[u8]) -> bool,
 ) -> io::Result<()> {
     let mut at = from;
-    let mut seen = 0;
-    while seen < MOST_ITEMS {
+    let mut count = 0;
+    while count < MOST_ITEMS {
         let mut args = SearchArgs {
             tree,
             min_objectid: at.objectid,
@@ -180,7 +180,7 @@ pub fn search(
             let Some((key, item, behind)) = item(rest) else {
                 return Err(io::Error::from(io::ErrorKind::InvalidData));
             };
-            seen += 1;
+            count += 1;
             if !take(key, item) {
                 return Ok(());
             }
@@ -248,9 +248,9 @@ pub fn references(
         let bytes = counts.get(at..at + 4).and_then(|four| four.try_into().ok());
         u32::from_ne_bytes(bytes.unwrap_or_default())
     };
-    let found = answer.get(2..).unwrap_or_default();
-    let found = found.get(..count(0) as usize).unwrap_or_default();
-    let mut files: Vec<Reference> = found
+    let entries = answer.get(2..).unwrap_or_default();
+    let entries = entries.get(..count(0) as usize).unwrap_or_default();
+    let mut files: Vec<Reference> = entries
         .chunks_exact(3)
         .map(|three| Reference {
             inode: three[0],

@@ -67,9 +67,9 @@ pub fn adopt() -> io::Result<()> {
     // With SIGCHLD ignored the kernel would reap children and reuse their numbers.
     // SAFETY: system calls; the structure is plain data that the first one fills.
     unsafe {
-        let mut known: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(libc::SIGCHLD, std::ptr::null(), &raw mut known) == 0
-            && known.sa_sigaction == libc::SIG_IGN
+        let mut action: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGCHLD, std::ptr::null(), &raw mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
         {
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         }
@@ -79,9 +79,9 @@ pub fn adopt() -> io::Result<()> {
 
 /// True if a child has ended and is not reaped yet, awaited or not. One system call.
 pub fn any_has_ended() -> bool {
-    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     !matches!(
-        waitid(Id::All, look),
+        waitid(Id::All, flags),
         Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD)
     )
 }
@@ -297,11 +297,11 @@ fn all() -> io::Result<Vec<i32>> {
         .map(|thread| thread.map(|thread| thread.file_name()))
         .collect::<io::Result<_>>()?;
     threads.sort_by_key(|thread| *thread == *own);
-    let mut found = Vec::new();
+    let mut children = Vec::new();
     for thread in threads {
         let list = Path::new("/proc/self/task").join(&thread).join("children");
         match fs::read_to_string(list) {
-            Ok(list) => found.extend(
+            Ok(list) => children.extend(
                 list.split_ascii_whitespace()
                     .filter_map(|pid| pid.parse::<i32>().ok()),
             ),
@@ -309,14 +309,14 @@ fn all() -> io::Result<Vec<i32>> {
             // A kernel without CONFIG_PROC_CHILDREN.
             Err(_) if *thread == *own => {
                 let own = std::process::id().cast_signed();
-                let found = process::all(|process| process.parent == own)?;
-                return Ok(found.into_iter().map(|process| process.pid).collect());
+                let processes = process::all(|process| process.parent == own)?;
+                return Ok(processes.into_iter().map(|process| process.pid).collect());
             }
             // The thread has ended.
             Err(_) => {}
         }
     }
-    Ok(found)
+    Ok(children)
 }
 
 #[cfg(test)]

@@ -298,8 +298,8 @@ fn follow(
 }
 
 fn has_ended(pid: Pid) -> Result<bool, Errno> {
-    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-    match waitid(Id::Pid(pid), look) {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    match waitid(Id::Pid(pid), flags) {
         Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => Ok(false),
         Ok(_) => Ok(true),
         Err(error) => Err(error),
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tool_says_and_how_it_ends_is_kept_apart() {
+    fn output_and_exit_code_of_a_tool_are_kept_apart() {
         let output = run(&sh("echo out; echo err >&2; exit 3", 10_000)).unwrap();
         assert_eq!(
             (output.code, output.stdout.as_str(), output.stderr.as_str()),
@@ -452,10 +452,10 @@ mod tests {
         let script = "ionice -p $$; cut -d' ' -f19 /proc/$$/stat; cat /proc/$$/oom_score_adj";
         let output = run_idle(&sh(script, 10_000), &mut || true).unwrap();
         assert_eq!(output.unwrap().stdout, "idle\n19\n1000\n");
-        let mut asked = 0;
+        let mut calls = 0;
         let stopped = run_idle(&sh("sleep 60", 60_000), &mut || {
-            asked += 1;
-            asked < 2
+            calls += 1;
+            calls < 2
         });
         assert!(stopped.unwrap().is_none());
         assert!(!left_behind());

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_aligned_and_as_long_as_asked() {
+    fn a_buffer_is_aligned_and_as_long_as_requested() {
         for len in [0, 1, 512, 1 << 20] {
             let buffer = Aligned::new(len);
             assert_eq!(buffer.bytes().len(), len);

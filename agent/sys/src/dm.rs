@@ -47,10 +47,10 @@ pub fn of_drive<'a>(
     uuids: impl Iterator<Item = &'a str>,
 ) -> io::Result<Vec<DmDevice>> {
     let mut names = holders(sys, drive)?;
-    let mut found = Vec::new();
+    let mut devices = Vec::new();
     let mut keep = |read: io::Result<DmDevice>| match read {
         Ok(device) => {
-            found.push(device);
+            devices.push(device);
             Ok(())
         }
         Err(error) if is_gone(&error) => Ok(()),
@@ -63,8 +63,8 @@ pub fn of_drive<'a>(
     for name in names {
         keep(read(sys, &name))?;
     }
-    found.sort_by(|a, b| a.kernel_name.cmp(&b.kernel_name));
-    Ok(found)
+    devices.sort_by(|a, b| a.kernel_name.cmp(&b.kernel_name));
+    Ok(devices)
 }
 
 impl DmDevice {
@@ -121,8 +121,8 @@ pub fn identify(sys: &Path, kernel_name: &str) -> io::Result<Option<(String, (u3
 pub fn number_of(sys: &Path, node: &Path, name: &str) -> Option<(u32, u32)> {
     let is_named = |kernel_name: &str| {
         let device = Node::at(sys.join("class/block").join(kernel_name));
-        let found = device.text("dm/name").ok()??;
-        (found == name).then(|| parse_dev(&device.text("dev").ok()??))?
+        let actual = device.text("dm/name").ok()??;
+        (actual == name).then(|| parse_dev(&device.text("dev").ok()??))?
     };
     let linked = fs::read_link(node).ok();
     let linked = linked.as_deref().and_then(|to| to.file_name()?.to_str());
@@ -242,14 +242,18 @@ mod tests {
             device("dm-4", &["sdb"]),
             device("dm-5", &["dm-9"]),
         ];
-        for (name, found) in [
+        for (name, expected) in [
             ("dm-1", true),
             ("dm-3", true),
             ("dm-4", false),
             ("dm-5", false),
         ] {
             let uuid = format!("LVM-{name}");
-            assert_eq!(on_drive(&devices, "sda", &uuid).is_some(), found, "{name}");
+            assert_eq!(
+                on_drive(&devices, "sda", &uuid).is_some(),
+                expected,
+                "{name}"
+            );
         }
     }
 

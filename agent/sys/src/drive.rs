@@ -72,13 +72,13 @@ pub fn open_beside(
     let number = |file: &File| file.metadata().map(|metadata| metadata.rdev());
     let failed = |source| io_error(drive, source);
     let file = open_node(drive, write, flags)?;
-    let (known, seen) = (
+    let (expected, actual) = (
         number(verified).map_err(failed)?,
         verify_device(drive, &file)?,
     );
-    if known != libc::makedev(seen.0, seen.1) {
-        let seen = format!("device number {}:{}", seen.0, seen.1);
-        return Err(other(drive, seen));
+    if expected != libc::makedev(actual.0, actual.1) {
+        let actual = format!("device number {}:{}", actual.0, actual.1);
+        return Err(other(drive, actual));
     }
     Ok(file)
 }
@@ -118,8 +118,8 @@ pub fn verify_name(drive: &DriveRef) -> Result<(), OpenError> {
         facts => facts.map_err(failed)?,
     };
     if (facts.major, facts.minor) != (drive.major, drive.minor) {
-        let seen = format!("sysfs has device number {}:{}", facts.major, facts.minor);
-        return Err(other(drive, seen));
+        let actual = format!("sysfs has device number {}:{}", facts.major, facts.minor);
+        return Err(other(drive, actual));
     }
     if !facts.is(&drive.id) {
         return Err(other(drive, format!("drive {}", facts.id)));
@@ -139,8 +139,8 @@ fn verify_device(drive: &DriveRef, file: &File) -> Result<(u32, u32), OpenError>
     }
     let number = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
     if number != (drive.major, drive.minor) {
-        let seen = format!("device number {}:{}", number.0, number.1);
-        return Err(other(drive, seen));
+        let actual = format!("device number {}:{}", number.0, number.1);
+        return Err(other(drive, actual));
     }
     let size = ioctl::size_bytes(file.as_fd()).map_err(failed)?;
     compare_size(drive, size)?;
@@ -154,23 +154,23 @@ fn compare_size(drive: &DriveRef, size: u64) -> Result<(), OpenError> {
     if size == drive.size_bytes {
         return Ok(());
     }
-    let [found, expected] = human_sizes([size, drive.size_bytes]);
-    let seen = format!("{found} where {expected} were expected");
-    Err(other(drive, seen))
+    let [present, expected] = human_sizes([size, drive.size_bytes]);
+    let actual = format!("{present} where {expected} were expected");
+    Err(other(drive, actual))
 }
 
 fn compare_diskseq(drive: &DriveRef, seq: u64) -> Result<(), OpenError> {
     if seq == drive.diskseq {
         return Ok(());
     }
-    let seen = format!("it was disconnected and reconnected (sequence {seq})");
-    Err(other(drive, seen))
+    let actual = format!("it was disconnected and reconnected (sequence {seq})");
+    Err(other(drive, actual))
 }
 
-fn other(drive: &DriveRef, seen: String) -> OpenError {
+fn other(drive: &DriveRef, actual: String) -> OpenError {
     OpenError::NotThisDrive {
         node: node_of(drive),
-        seen,
+        seen: actual,
     }
 }
 

@@ -95,11 +95,11 @@ pub fn records(mounted: BorrowedFd<'_>, dev: (u32, u32), range: Extent) -> io::R
             Err(error) if all.is_empty() => return Err(error.into()),
             Err(_) => break,
         }
-        let found = head.entries.min(head.count) as usize;
-        let found = head.records.get(..found).unwrap_or_default();
-        all.extend_from_slice(found);
-        let Some(last) = found.last() else { break };
-        if last.flags & LAST != 0 || found.len() < RECORDS {
+        let count = head.entries.min(head.count) as usize;
+        let entries = head.records.get(..count).unwrap_or_default();
+        all.extend_from_slice(entries);
+        let Some(last) = entries.last() else { break };
+        if last.flags & LAST != 0 || entries.len() < RECORDS {
             break;
         }
         // The last record, with its length, is the key of the next call: files that share its blocks follow too.

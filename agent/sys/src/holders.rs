@@ -32,7 +32,7 @@ pub fn of_device(kernel_name: &str, dev: Option<(u32, u32)>) -> Vec<String> {
     let is_node = |link: &Path| fs::read_link(link).is_ok_and(|to| to == node);
     let namespace = |pid: u32| fs::read_link(dir(pid).join("ns/mnt")).ok();
     let own = std::process::id();
-    let mut seen: HashSet<Option<PathBuf>> = [namespace(own), None].into();
+    let mut namespaces: HashSet<Option<PathBuf>> = [namespace(own), None].into();
     let mounts_it = |pid: u32| {
         let table = fs::read(dir(pid).join("mountinfo")).unwrap_or_default();
         let entries = mountinfo::parse(&table).unwrap_or_default();
@@ -45,7 +45,7 @@ pub fn of_device(kernel_name: &str, dev: Option<(u32, u32)>) -> Vec<String> {
         .filter_map(|pid| {
             if has_open(&dir(pid), is_node) {
                 Some(name(pid))
-            } else if seen.insert(namespace(pid)) && mounts_it(pid) {
+            } else if namespaces.insert(namespace(pid)) && mounts_it(pid) {
                 Some(format!(
                     "{}, which has it mounted in a mount namespace of its own",
                     name(pid)

@@ -90,23 +90,23 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        let seen = |runs, rule: Option<&str>| HostUdev {
+        let expected = |runs, rule: Option<&str>| HostUdev {
             runs,
             rule: rule.map(str::to_owned),
         };
-        assert_eq!(read(root).unwrap(), seen(false, None));
+        assert_eq!(read(root).unwrap(), expected(false, None));
         put("run/udev/control", "");
-        assert_eq!(read(root).unwrap(), seen(true, None));
+        assert_eq!(read(root).unwrap(), expected(true, None));
         put("usr/lib/udev/rules.d/09-drivebay.rules", "packaged");
-        assert_eq!(read(root).unwrap(), seen(true, Some("packaged")));
+        assert_eq!(read(root).unwrap(), expected(true, Some("packaged")));
         // A host with symbolic links in /etc.
         put("store/rules/09-drivebay.rules", "linked");
         fs::create_dir_all(root.join("etc/udev")).unwrap();
         symlink("/store/rules", root.join("etc/udev/rules.d")).unwrap();
-        assert_eq!(read(root).unwrap(), seen(true, Some("linked")));
+        assert_eq!(read(root).unwrap(), expected(true, Some("linked")));
         // A masked rule.
         put("store/rules/09-drivebay.rules", "");
-        assert_eq!(read(root).unwrap(), seen(true, Some("")));
+        assert_eq!(read(root).unwrap(), expected(true, Some("")));
         // An unreadable file is an error.
         fs::remove_file(root.join("store/rules/09-drivebay.rules")).unwrap();
         symlink(

@@ -9,8 +9,8 @@ use std::{
 
 /// True for a device node: a namespace or disk, or an NVMe controller (a character device).
 pub fn is_device(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| {
-        let kind = found.file_type();
+    fs::metadata(path).is_ok_and(|metadata| {
+        let kind = metadata.file_type();
         kind.is_block_device() || kind.is_char_device()
     })
 }

@@ -90,13 +90,13 @@ pub enum LvmError {
         limit_ms: u64,
     },
     /// The command exited with an error, or was killed.
-    #[error("lvm {command} failed ({}): {said}", code.map_or("killed".to_owned(), |code| format!("exit code {code}")))]
+    #[error("lvm {command} failed ({}): {stderr}", code.map_or("killed".to_owned(), |code| format!("exit code {code}")))]
     Failed {
         command: String,
         /// Exit code; None when a signal ended it.
         code: Option<i32>,
         /// Output of the command, in one line.
-        said: String,
+        stderr: String,
     },
     /// The command could not be started.
     #[error("lvm could not be run")]
@@ -123,7 +123,7 @@ impl LvmError {
 
     /// True if LVM refused for lack of free PEs.
     pub fn is_no_space(&self) -> bool {
-        matches!(self, Self::Failed { said, .. } if said.to_lowercase().contains("insufficient free space"))
+        matches!(self, Self::Failed { stderr, .. } if stderr.to_lowercase().contains("insufficient free space"))
     }
 
     /// True if a command failed with an exit code for a reason other than free PEs or metadata space.
@@ -134,7 +134,7 @@ impl LvmError {
 
     /// True if the VG's metadata area is full.
     pub fn is_metadata_full(&self) -> bool {
-        matches!(self, Self::Failed { said, .. } if said.contains("too large for circular buffer") || said.contains("metadata too large"))
+        matches!(self, Self::Failed { stderr, .. } if stderr.contains("too large for circular buffer") || stderr.contains("metadata too large"))
     }
 }
 
@@ -166,11 +166,11 @@ pub enum Absent {
     #[error("layout lvm cannot be used: `lvm version` does not say a version: {0}")]
     NoVersion(String),
     #[error(
-        "layout lvm cannot be used: LVM {found} is installed, {OLDEST} or newer is needed (package {PACKAGE})"
+        "layout lvm cannot be used: LVM {installed} is installed, {OLDEST} or newer is needed (package {PACKAGE})"
     )]
     Old {
         /// Installed.
-        found: Version,
+        installed: Version,
     },
     /// The kernel has no device-mapper.
     #[error(
@@ -220,7 +220,7 @@ pub fn presence() -> Result<Presence, Absent> {
     let version =
         parse_version(&output.stdout).ok_or_else(|| Absent::NoVersion(one_line(&output.stdout)))?;
     if version < OLDEST {
-        return Err(Absent::Old { found: version });
+        return Err(Absent::Old { installed: version });
     }
     match dm::has_target("linear") {
         Ok(true) => {}
@@ -328,7 +328,7 @@ fn lvm_within(command: &str, args: &[OsString], limit: Duration) -> Result<Outpu
         Ok(output) => Err(LvmError::Failed {
             command,
             code: output.code,
-            said: one_line(&output.stderr),
+            stderr: one_line(&output.stderr),
         }),
         Err(CmdError::Missing(_)) => Err(LvmError::Missing),
         Err(CmdError::Deadline { limit_ms, .. }) => Err(LvmError::Deadline { command, limit_ms }),
@@ -393,10 +393,10 @@ mod tests {
 
     #[test]
     fn the_words_of_a_full_vg_are_known() {
-        let failed = |said: &str| LvmError::Failed {
+        let failed = |stderr: &str| LvmError::Failed {
             command: "lvcreate".into(),
             code: Some(5),
-            said: said.into(),
+            stderr: stderr.into(),
         };
         assert!(
             failed("Volume group \"x\" has insufficient free space (3 extents): 4 required.")

@@ -8,7 +8,7 @@
 mod statmount;
 mod table;
 
-pub use statmount::is_supported as tells_single_mounts;
+pub use statmount::is_supported as supports_single_mounts;
 pub use table::{Change, Table, at, unique_id};
 
 use std::{

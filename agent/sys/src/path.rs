@@ -214,9 +214,9 @@ pub fn make_file(path: &Path) -> Result<bool, TargetError> {
     {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let found = facts(path)?;
-            match found.kind {
-                Kind::File if found.size == 0 => Ok(false),
+            let existing = facts(path)?;
+            match existing.kind {
+                Kind::File if existing.size == 0 => Ok(false),
                 Kind::File => Err(WITH_CONTENT),
                 other => Err(occupied(other)),
             }
@@ -239,19 +239,19 @@ fn occupied(kind: Kind) -> TargetError {
 /// Removes an empty directory or an empty file; false if the path does not exist. Never recursive, never a file with content, never the
 /// target of a symbolic link. EBUSY for the root of a mount.
 pub fn remove_empty(path: &Path) -> Result<bool, TargetError> {
-    let found = match facts(path) {
+    let existing = match facts(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         other => other?,
     };
-    if found.mount_root {
+    if existing.mount_root {
         return Err(io::Error::from_raw_os_error(libc::EBUSY).into());
     }
-    match found.kind {
+    match existing.kind {
         Kind::Directory => fs::remove_dir(path).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOTEMPTY | libc::EEXIST) => NOT_EMPTY,
             _ => error.into(),
         })?,
-        Kind::File if found.size == 0 => fs::remove_file(path)?,
+        Kind::File if existing.size == 0 => fs::remove_file(path)?,
         Kind::File => return Err(WITH_CONTENT),
         other => return Err(occupied(other)),
     }

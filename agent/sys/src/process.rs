@@ -75,15 +75,15 @@ pub fn remains(pid: i32, start_ticks: u64) -> io::Result<Vec<ProcStat>> {
 
 /// Returns the processes of the host for which `is` is true.
 pub(super) fn all(is: impl Fn(&ProcStat) -> bool) -> io::Result<Vec<ProcStat>> {
-    let mut found = Vec::new();
+    let mut processes = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let Some(id) = name.to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        found.extend(stat(id)?.filter(&is));
+        processes.extend(stat(id)?.filter(&is));
     }
-    Ok(found)
+    Ok(processes)
 }
 
 /// Kills the living processes of a worker and returns them; empty if none is left.

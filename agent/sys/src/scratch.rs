@@ -31,8 +31,8 @@ mod tests {
     #[test]
     fn a_huge_one_takes_no_memory() {
         let scratch = Scratch::new(20 << 40).unwrap();
-        let found = std::fs::metadata(scratch.path()).unwrap();
-        assert_eq!((found.len(), found.blocks()), (20 << 40, 0));
+        let metadata = std::fs::metadata(scratch.path()).unwrap();
+        assert_eq!((metadata.len(), metadata.blocks()), (20 << 40, 0));
         let path = scratch.path();
         drop(scratch);
         assert!(std::fs::metadata(path).is_err());

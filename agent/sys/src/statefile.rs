@@ -195,9 +195,9 @@ mod tests {
             assert_eq!(given_up.kind(), io::ErrorKind::TimedOut);
             assert!(given_up.to_string().contains(why), "{given_up}");
         }
-        let mut said = String::new();
-        fs::File::open(&hangs)?.read_to_string(&mut said)?;
-        assert_eq!(said, "old");
+        let mut content = String::new();
+        fs::File::open(&hangs)?.read_to_string(&mut content)?;
+        assert_eq!(content, "old");
         // The first write ends, and its file is removed.
         save(path.clone(), Duration::from_secs(10), text("new")).await?;
         assert_eq!(fs::read_to_string(&path)?, "new");

@@ -52,7 +52,7 @@ pub fn find(
             .insert(fstat(root.as_fd())?.st_ino, b"/".to_vec());
     }
     let mut waiting: VecDeque<Vec<u8>> = [b".".to_vec()].into();
-    let mut seen = 0;
+    let mut count = 0;
     while let Some(directory) = waiting.pop_front() {
         if walked.paths.len() == wanted.len() {
             return Ok(walked);
@@ -75,9 +75,9 @@ pub fn find(
             if matches!(name, b"." | b"..") {
                 continue;
             }
-            seen += 1;
-            if seen > bounds.entries
-                || (seen.is_multiple_of(1024) && Instant::now() >= bounds.until)
+            count += 1;
+            if count > bounds.entries
+                || (count.is_multiple_of(1024) && Instant::now() >= bounds.until)
             {
                 walked.cut = true;
                 return Ok(walked);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_ends_at_its_bounds_and_says_so() {
+    fn a_walk_ends_at_its_bounds_and_reports_it() {
         let dir = tempfile::tempdir().unwrap();
         for number in 0..50 {
             fs::write(dir.path().join(number.to_string()), "").unwrap();

@@ -5,7 +5,7 @@ use std::{os::unix::fs::PermissionsExt, path::Path, process::Output};
 use drivebay_common::cli::EXIT_CODES;
 use drivebay_proto::agent::{InventoryUpdate, Volume};
 
-use super::fake::{Served, ask, err, out, run, serve, serve_inventory, write};
+use super::fake::{Served, err, out, run, run_against, serve, serve_inventory, write};
 
 fn volume(id: &str, name: &str) -> Volume {
     Volume {
@@ -29,9 +29,9 @@ fn volumes() -> Served {
 }
 
 #[tokio::test]
-async fn a_check_tells_damage_not_checkable_and_unknown_apart() {
+async fn a_check_distinguishes_damage_not_checkable_and_unknown() {
     let served = volumes();
-    for (name, code, says) in [
+    for (name, code, expected) in [
         ("clean", 0, "clean: it is clean"),
         ("corrupt", 1, "volume corrupt: it is corrupt"),
         ("inconclusive", 5, "volume inconclusive: it is inconclusive"),
@@ -39,15 +39,15 @@ async fn a_check_tells_damage_not_checkable_and_unknown_apart() {
         ("no-such", 6, "no volume no-such"),
         ("c", 2, "ambiguous"),
     ] {
-        let output = ask(&served, &["volume", "check", name]).await;
+        let output = run_against(&served, &["volume", "check", name]).await;
         assert_eq!(output.status.code(), Some(code), "{name}: {}", err(&output));
-        let said = out(&output) + &err(&output);
-        assert!(said.contains(says), "{name}: {said}");
+        let text = out(&output) + &err(&output);
+        assert!(text.contains(expected), "{name}: {text}");
     }
 }
 
 #[tokio::test]
-async fn a_name_that_nothing_has_and_one_that_several_have_are_told_apart_everywhere() {
+async fn a_name_that_nothing_has_and_one_that_several_have_are_distinguished_everywhere() {
     let served = volumes();
     for (line, code) in [
         ("volume show none", 6),
@@ -70,7 +70,7 @@ async fn a_name_that_nothing_has_and_one_that_several_have_are_told_apart_everyw
         let words: Vec<&str> = line.split(' ').collect();
         let output = match line.starts_with("smart") {
             true => run(&words).await,
-            false => ask(&served, &words).await,
+            false => run_against(&served, &words).await,
         };
         assert_eq!(output.status.code(), Some(code), "{line}: {}", err(&output));
     }
@@ -88,10 +88,10 @@ async fn a_command_that_changes_something_refuses_a_beginning_and_lists_whole_na
             if !unconfirmed.contains(&command) {
                 line.extend(more);
             }
-            let output = ask(&served, &line).await;
-            let said = err(&output);
-            assert_eq!(output.status.code(), Some(2), "{line:?}: {said}");
-            assert!(said.contains("\n  wwn-x (sdx)\n"), "{line:?}: {said}");
+            let output = run_against(&served, &line).await;
+            let stderr = err(&output);
+            assert_eq!(output.status.code(), Some(2), "{line:?}: {stderr}");
+            assert!(stderr.contains("\n  wwn-x (sdx)\n"), "{line:?}: {stderr}");
         }
     }
     let served = volumes();
@@ -102,22 +102,25 @@ async fn a_command_that_changes_something_refuses_a_beginning_and_lists_whole_na
         &["volume", "move", "clea", "--to", "x"],
         &["volume", "prefer", "clea", "--drive", "x"],
     ] {
-        let output = ask(&served, line).await;
-        let said = err(&output);
-        assert_eq!(output.status.code(), Some(2), "{line:?}: {said}");
-        assert!(said.contains("\n  clean@n (clean)\n"), "{line:?}: {said}");
+        let output = run_against(&served, line).await;
+        let stderr = err(&output);
+        assert_eq!(output.status.code(), Some(2), "{line:?}: {stderr}");
+        assert!(
+            stderr.contains("\n  clean@n (clean)\n"),
+            "{line:?}: {stderr}"
+        );
     }
     // Repeated, when what was named is gone: it must not mean another, nor fail.
-    for (line, says) in [
+    for (line, expected) in [
         (
             &["volume", "delete", "clea", "--confirm", "clea"][..],
             "nothing to delete",
         ),
         (&["volume", "unmount", "clea"], "nothing to unmount"),
     ] {
-        let output = ask(&served, line).await;
+        let output = run_against(&served, line).await;
         assert_eq!(output.status.code(), Some(0), "{line:?}: {}", err(&output));
-        assert!(out(&output).contains(says), "{}", out(&output));
+        assert!(out(&output).contains(expected), "{}", out(&output));
     }
 }
 
@@ -125,16 +128,16 @@ async fn a_command_that_changes_something_refuses_a_beginning_and_lists_whole_na
 async fn retiring_a_drive_has_a_code_for_each_of_its_answers() {
     let served = serve("wwn-x", false);
     for more in ["--plan", "--by=ann"] {
-        let output = ask(&served, &["drive", "retire", "wwn-x", more]).await;
-        let said = out(&output);
-        assert_eq!(output.status.code(), Some(11), "{said}{}", err(&output));
+        let output = run_against(&served, &["drive", "retire", "wwn-x", more]).await;
+        let stdout = out(&output);
+        assert_eq!(output.status.code(), Some(11), "{stdout}{}", err(&output));
         assert!(
-            said.contains("may be pulled           yes\n  may leave the building  no\n")
-                && said.contains("volume db: the drive takes no writes"),
-            "{said}"
+            stdout.contains("may be pulled           yes\n  may leave the building  no\n")
+                && stdout.contains("volume db: the drive takes no writes"),
+            "{stdout}"
         );
     }
-    let output = ask(&served, &["moves"]).await;
+    let output = run_against(&served, &["moves"]).await;
     assert_eq!(out(&output), "no volume is being moved\n");
 }
 
@@ -152,7 +155,7 @@ async fn as_nobody(program: &Path, args: &[&str]) -> Output {
 }
 
 #[tokio::test]
-async fn whoever_is_not_root_is_told_so_with_a_code_of_its_own() {
+async fn without_root_a_command_fails_with_a_message_and_an_exit_code_of_its_own() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: not root");
         return;
@@ -188,11 +191,11 @@ async fn whoever_is_not_root_is_told_so_with_a_code_of_its_own() {
         ],
     ] {
         let output = as_nobody(&program, line).await;
-        let said = err(&output);
-        assert_eq!(output.status.code(), Some(4), "{line:?}: {said}");
+        let stderr = err(&output);
+        assert_eq!(output.status.code(), Some(4), "{line:?}: {stderr}");
         assert!(
-            said.contains("permission denied; run as root"),
-            "{line:?}: {said}"
+            stderr.contains("permission denied; run as root"),
+            "{line:?}: {stderr}"
         );
         assert_eq!(out(&output), "", "{line:?}");
     }

@@ -151,7 +151,7 @@ async fn bash_completes_by_the_script_that_the_program_prints() {
     let script = r#"set -eu; . <(COMPLETE=bash "$1"); function=$(complete -p drivebay-agent | sed 's/.*-F \([^ ]*\).*/\1/')
         COMP_WORDS=(drivebay-agent drive show sd); COMP_CWORD=3; COMPREPLY=()
         set +eu; "$function" drivebay-agent sd show; printf '%s\n' "${COMPREPLY[@]}""#;
-    let said = tokio::process::Command::new("bash")
+    let output = tokio::process::Command::new("bash")
         .args(["-c", script, "bash"])
         .arg(program)
         .env("DRIVEBAY_SOCKET", &served.socket)
@@ -159,7 +159,7 @@ async fn bash_completes_by_the_script_that_the_program_prints() {
         .await
         .unwrap();
     assert_eq!(
-        (out(&said).as_str(), err(&said).as_str()),
+        (out(&output).as_str(), err(&output).as_str()),
         ("sda\nsdb\n", "")
     );
 }

@@ -434,7 +434,7 @@ pub(crate) async fn run(args: &[&str]) -> Output {
         .unwrap()
 }
 
-pub(crate) async fn ask(served: &Served, args: &[&str]) -> Output {
+pub(crate) async fn run_against(served: &Served, args: &[&str]) -> Output {
     let socket = served.socket.to_str().unwrap();
     let mut all = args.to_vec();
     all.extend(["--socket", socket]);
@@ -483,9 +483,9 @@ pub(crate) async fn on_terminal(
     drop(command);
     drop(pty.slave);
     let master = pty.master;
-    let said = tokio::task::spawn_blocking(move || read_all(master));
+    let output = tokio::task::spawn_blocking(move || read_all(master));
     let code = child.wait().await.unwrap().code();
-    (said.await.unwrap().replace("\r\n", "\n"), code)
+    (output.await.unwrap().replace("\r\n", "\n"), code)
 }
 
 /// Until the other end is closed, which a terminal says as an error.
@@ -508,8 +508,8 @@ impl ManualVolumes for FakeManualVolumes {
         request: Request<proto::FindVolumeRequest>,
     ) -> Answer<proto::FindVolumeResponse> {
         let called = request.into_inner().volume;
-        let found = self.0.volumes.iter().find(|one| one.name == called);
-        let volume = found.ok_or_else(|| Status::not_found("no such volume"))?;
+        let volume = self.0.volumes.iter().find(|one| one.name == called);
+        let volume = volume.ok_or_else(|| Status::not_found("no such volume"))?;
         Ok(Response::new(proto::FindVolumeResponse {
             volume: Some(volume.clone()),
         }))

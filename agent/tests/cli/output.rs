@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use unicode_width::UnicodeWidthStr;
 
-use super::fake::{Served, ask, err, on_terminal, out, run, serve_inventory};
+use super::fake::{Served, err, on_terminal, out, run, run_against, serve_inventory};
 
 const LONG: &str = "ext4, label \"old backups of the database machines in the second rack\"; if the data is not needed, wipe the drive";
 const BAD: &str =
@@ -137,7 +137,7 @@ async fn everything_fits_the_terminal_and_a_pipe_gets_it_unbroken_and_without_co
             );
         }
         let (narrow, _) = on_terminal(&served, 80, line).await;
-        let piped = out(&ask(&served, line).await);
+        let piped = out(&run_against(&served, line).await);
         assert!(!piped.contains('\u{1b}'), "{piped}");
         assert!(
             widest(&piped) > 80,
@@ -187,7 +187,7 @@ async fn a_drive_has_one_line_and_its_reasons_are_explained_below_the_list() {
 }
 
 #[tokio::test]
-async fn severity_is_coloured_on_a_terminal_unless_no_color_says_otherwise() {
+async fn severity_is_coloured_on_a_terminal_unless_no_color_is_set() {
     let served = serve_inventory(inventory());
     for (line, coloured) in [
         (&["drives"][..], "\u{1b}[31mBAD\u{1b}[0m"),
@@ -218,7 +218,7 @@ async fn no_color(served: &Served) -> (String, Option<i32>) {
 #[tokio::test]
 async fn how_full_how_old_and_for_whom_a_volume_is() {
     let served = serve_inventory(inventory());
-    let text = out(&ask(&served, &["volumes"]).await);
+    let text = out(&run_against(&served, &["volumes"]).await);
     let header = text.lines().next().unwrap();
     for column in ["SIZE", "USED", "AVAIL", "USE%", "AGE", "USED-BY"] {
         assert!(header.contains(column), "{text}");
@@ -226,7 +226,7 @@ async fn how_full_how_old_and_for_whom_a_volume_is() {
     for value in ["75 GiB", "25 GiB", "75%", "shop/data-db-0"] {
         assert!(text.contains(value), "{value}: {text}");
     }
-    let drives = out(&ask(&served, &["drives"]).await);
+    let drives = out(&run_against(&served, &["drives"]).await);
     for column in ["TEMP", "WEAR", "SINCE"] {
         assert!(drives.lines().next().unwrap().contains(column), "{drives}");
     }
@@ -241,11 +241,11 @@ async fn a_drive_and_a_volume_have_one_set_of_names_in_every_command() {
             &["drive", "show", name][..],
             &["drives", name, "-o", "name"],
         ] {
-            let output = ask(&served, line).await;
-            let said = out(&output) + &err(&output);
-            assert!(said.contains("wwn-0x5000c500a1b2c3d4"), "{line:?}: {said}");
+            let output = run_against(&served, line).await;
+            let text = out(&output) + &err(&output);
+            assert!(text.contains("wwn-0x5000c500a1b2c3d4"), "{line:?}: {text}");
         }
-        let wipe = ask(&served, &["drive", "wipe", name]).await;
+        let wipe = run_against(&served, &["drive", "wipe", name]).await;
         assert_eq!(wipe.status.code(), Some(2), "{}", err(&wipe));
         let confirm = "--confirm wwn-0x5000c500a1b2c3d4";
         assert!(err(&wipe).contains(confirm), "{}", err(&wipe));
@@ -258,12 +258,12 @@ async fn a_drive_and_a_volume_have_one_set_of_names_in_every_command() {
         "shop/data-db-0",
         "sda2",
     ] {
-        let shown = out(&ask(&served, &["volume", "show", name]).await);
+        let shown = out(&run_against(&served, &["volume", "show", name]).await);
         assert!(
             shown.starts_with(&format!("Volume {volume}\n")),
             "{name}: {shown}"
         );
-        let delete = ask(&served, &["volume", "delete", name]).await;
+        let delete = run_against(&served, &["volume", "delete", name]).await;
         assert_eq!(
             delete.status.code(),
             Some(1),
@@ -282,7 +282,7 @@ async fn printed_commands_keep_the_socket_and_the_config_that_were_given() {
     assert_eq!(output.status.code(), Some(3), "{}", err(&output));
     let served = serve_inventory(inventory());
     let socket = served.socket.display().to_string();
-    let none = err(&ask(&served, &["drive", "show", "none"]).await);
+    let none = err(&run_against(&served, &["drive", "show", "none"]).await);
     let command = format!("`drivebay-agent drives --all --socket {socket}`");
     assert!(none.contains(&command), "{none}");
     // From the environment it is there for the next command, too.
@@ -333,7 +333,7 @@ async fn long_work_shows_that_it_goes_on_where_a_person_reads_along() {
         text.ends_with("\r\u{1b}[Kshop/data-db-0: it is clean (unmounted, e2fsck, 2.5 s)\n"),
         "{text:?}"
     );
-    let output = ask(&served, &line).await;
+    let output = run_against(&served, &line).await;
     assert_eq!(err(&output), "");
 }
 
@@ -371,7 +371,7 @@ async fn json_has_null_and_not_0_for_what_never_was() {
         }
         let mut line = line.to_vec();
         line.extend(["-o", "json"]);
-        let json: Value = serde_json::from_str(&out(&ask(&served, &line).await)).unwrap();
+        let json: Value = serde_json::from_str(&out(&run_against(&served, &line).await)).unwrap();
         no_zero_moments(&json, "");
     }
 }
@@ -395,7 +395,7 @@ fn no_zero_moments(value: &Value, key: &str) {
 }
 
 #[tokio::test]
-async fn json_has_what_its_schema_says_and_every_field_is_described() {
+async fn json_matches_its_schema_and_every_field_is_described() {
     let served = serve_inventory(inventory());
     for (of, line) in [
         ("drives", &["drives"][..]),
@@ -413,7 +413,7 @@ async fn json_has_what_its_schema_says_and_every_field_is_described() {
         if line.is_empty() {
             continue;
         }
-        let json = ask(&served, &[line, &["-o", "json"]].concat()).await;
+        let json = run_against(&served, &[line, &["-o", "json"]].concat()).await;
         let json: Value = serde_json::from_str(&out(&json)).unwrap();
         if let Err(wrong) = fits(&json, &schema, &schema) {
             panic!("{of}: {wrong}");
@@ -433,13 +433,13 @@ async fn snapshots_of_several_volumes_are_created_listed_and_deleted_as_a_group(
     let served = serve_inventory(inventory.clone());
     let create = "snapshot create pvc-5f6a1f0e log --name nightly --max-age 36h";
     let create: Vec<&str> = create.split(' ').collect();
-    let created = ask(&served, &create).await;
+    let created = run_against(&served, &create).await;
     assert!(created.status.success(), "{}", err(&created));
-    let said = out(&created);
+    let text = out(&created);
     let begins = "group nightly is created: 2 snapshots, id uuid-group@node7; expire";
-    assert!(said.starts_with(begins), "{said}");
-    assert!(said.contains("\n  nightly-2: volume log, "), "{said}");
-    let created = ask(&served, &[&create[..], &["-o", "json"]].concat()).await;
+    assert!(text.starts_with(begins), "{text}");
+    assert!(text.contains("\n  nightly-2: volume log, "), "{text}");
+    let created = run_against(&served, &[&create[..], &["-o", "json"]].concat()).await;
     let json: Value = serde_json::from_str(&out(&created)).unwrap();
     assert_eq!(json["snapshots"][1]["volume_name"], "log");
     assert_eq!(
@@ -466,19 +466,19 @@ async fn snapshots_of_several_volumes_are_created_listed_and_deleted_as_a_group(
         }];
     }
     let served = serve_inventory(inventory);
-    let listed = ask(&served, &["snapshots"]).await;
+    let listed = run_against(&served, &["snapshots"]).await;
     assert!(out(&listed).ends_with("\ngroups: nightly (2 of 2)\n"));
-    let listed = ask(&served, &["snapshots", "-o", "json"]).await;
+    let listed = run_against(&served, &["snapshots", "-o", "json"]).await;
     let json: Value = serde_json::from_str(&out(&listed)).unwrap();
     fits(&json, &schema, &schema).unwrap();
-    let alone = ask(&served, &["snapshot", "delete", "nightly-1"]).await;
+    let alone = run_against(&served, &["snapshot", "delete", "nightly-1"]).await;
     assert_eq!(alone.status.code(), Some(2), "{}", err(&alone));
     let delete = ["snapshot", "delete", "nightly", "--confirm", "nightly"];
-    let deleted = ask(&served, &delete).await;
+    let deleted = run_against(&served, &delete).await;
     assert!(deleted.status.success(), "{}", err(&deleted));
-    let said = out(&deleted);
+    let text = out(&deleted);
     let begins = "group nightly is deleted, 2 snapshots; ";
-    assert!(said.starts_with(begins), "{said}");
+    assert!(text.starts_with(begins), "{text}");
 }
 
 fn described(schema: &Value, at: &str) {
@@ -543,12 +543,13 @@ fn fits(value: &Value, schema: &Value, root: &Value) -> Result<(), String> {
                 }
             }
             members.iter().try_for_each(|(name, member)| {
-                let told = match (&schema["properties"][name], &schema["additionalProperties"]) {
-                    (Value::Null, Value::Object(_)) => &schema["additionalProperties"],
-                    (Value::Null, _) => return Err(format!("{name} is not in the schema")),
-                    (told, _) => told,
-                };
-                fits(member, told, root).map_err(|wrong| format!("{name}: {wrong}"))
+                let member_schema =
+                    match (&schema["properties"][name], &schema["additionalProperties"]) {
+                        (Value::Null, Value::Object(_)) => &schema["additionalProperties"],
+                        (Value::Null, _) => return Err(format!("{name} is not in the schema")),
+                        (member_schema, _) => member_schema,
+                    };
+                fits(member, member_schema, root).map_err(|wrong| format!("{name}: {wrong}"))
             })
         }
         _ => Ok(()),

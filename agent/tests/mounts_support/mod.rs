@@ -122,9 +122,9 @@ impl Bench {
             (libc::major(rdev), libc::minor(rdev))
         };
         let (major, minor) = number(&node);
-        let known = sysfs::identify(Path::new("/sys"), &kernel_name).unwrap();
+        let facts = sysfs::identify(Path::new("/sys"), &kernel_name).unwrap();
         let drive = DriveRef {
-            id: known.id,
+            id: facts.id,
             kernel_name,
             major,
             minor,
@@ -354,7 +354,7 @@ impl Bench {
 }
 
 impl StageBackend for Bench {
-    fn look(&self, _drive: &DriveRef, _repair: bool) -> Result<Contents, LayoutError> {
+    fn read_contents(&self, _drive: &DriveRef, _repair: bool) -> Result<Contents, LayoutError> {
         Ok(self.contents.lock().unwrap().clone())
     }
 

@@ -185,7 +185,7 @@ impl Worker {
         loop {
             let (pid, ticks) = (self.pid, self.start_ticks);
             let note = self.note.clone();
-            let looked = blocking(move || {
+            let search = blocking(move || {
                 // Once the worker is reaped, the processes that it left are children of the agent,
                 // and exit code 0 means that there are none. All processes are searched only if one
                 // may be left.
@@ -198,7 +198,7 @@ impl Worker {
                 }
                 Ok::<_, std::io::Error>(left)
             });
-            match looked.await.map_err(join_failed).flatten() {
+            match search.await.map_err(join_failed).flatten() {
                 Ok(left) if left.is_empty() => return status,
                 Ok(left) => tracing::debug!(pid, ?left, "waiting for a worker's tools to exit"),
                 Err(error) => {

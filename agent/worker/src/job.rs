@@ -15,7 +15,7 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// True if the job changes nothing: at its deadline the caller is answered at once, and the
     /// worker is ended afterwards. The caller of any other job is answered when its worker is gone,
     /// or cannot be killed.
-    const ONLY_LOOKS: bool = false;
+    const READ_ONLY: bool = false;
     /// True if the job is called again and again and must not start a process: a foreground worker
     /// is kept for the next call.
     const COMES_AGAIN: bool = false;

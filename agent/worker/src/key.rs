@@ -156,7 +156,9 @@ impl FromStr for WorkerKey {
     fn from_str(text: &str) -> Result<Self, NoKey> {
         let (slot, rest) = text.split_once('-').ok_or(NoKey)?;
         let mut slots = Slot::ALL.into_iter();
-        let slot = slots.find(|known| known.as_str() == slot).ok_or(NoKey)?;
+        let slot = slots
+            .find(|candidate| candidate.as_str() == slot)
+            .ok_or(NoKey)?;
         let (target, lane) = match rest.split_once(LANE) {
             Some((target, lane)) => (target, lane_of(lane).ok_or(NoKey)?),
             None => (rest, Lane::Main),

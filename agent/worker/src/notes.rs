@@ -100,17 +100,17 @@ pub(super) fn remove(path: &Path) {
 /// Blocks.
 pub(super) fn read_all(dir: &Path) -> io::Result<Vec<Leftover>> {
     let boot_id = process::boot_id()?;
-    let mut found = Vec::new();
+    let mut leftovers = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         match path.extension().and_then(|extension| extension.to_str()) {
             // An unfinished write: its worker never got a job, and exited with its agent.
             Some("new") => remove(&path),
-            Some("json") => found.extend(read(&path, &boot_id)?),
+            Some("json") => leftovers.extend(read(&path, &boot_id)?),
             _ => {}
         }
     }
-    Ok(found)
+    Ok(leftovers)
 }
 
 fn read(path: &Path, boot_id: &str) -> io::Result<Option<Leftover>> {
@@ -214,13 +214,13 @@ mod tests {
         fs::write(&torn, "{\"pid\": 1").unwrap();
         fs::write(dir.path().join("stray.json"), "").unwrap();
 
-        let found = read_all(dir.path()).unwrap();
+        let leftovers = read_all(dir.path()).unwrap();
         assert!(!old.exists());
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].key, key("torn"));
-        assert!(!found[0].is_gone());
+        assert_eq!(leftovers.len(), 1);
+        assert_eq!(leftovers[0].key, key("torn"));
+        assert!(!leftovers[0].is_gone());
         fs::remove_file(&torn).unwrap();
-        assert!(found[0].is_gone());
+        assert!(leftovers[0].is_gone());
     }
 
     #[test]
@@ -236,9 +236,9 @@ mod tests {
         let file = path(dir.path(), &note.key);
         fs::write(&file, golden).unwrap();
         // Must be read as a record of this boot: a worker, with its key.
-        let found = read(&file, &note.boot_id).unwrap().unwrap();
-        assert_eq!(found.key, note.key);
-        assert!(matches!(found.worker, NoteRead::Worker(_)));
+        let leftover = read(&file, &note.boot_id).unwrap().unwrap();
+        assert_eq!(leftover.key, note.key);
+        assert!(matches!(leftover.worker, NoteRead::Worker(_)));
     }
 
     #[test]

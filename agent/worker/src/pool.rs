@@ -127,7 +127,7 @@ impl Pool {
                 arguments,
                 limit: deadline,
                 deadline: at,
-                only_looks: J::ONLY_LOOKS,
+                read_only: J::READ_ONLY,
                 comes_again: J::COMES_AGAIN,
                 answer,
             },
@@ -233,11 +233,11 @@ impl Pool {
 
 /// Kills a worker of an earlier agent; returns its record if it still runs at `until`.
 async fn kill(mut leftover: Leftover, until: Instant) -> io::Result<Option<Leftover>> {
-    let mut looks = tokio::time::interval(Duration::from_millis(50));
+    let mut ticks = tokio::time::interval(Duration::from_millis(50));
     let mut first = true;
     loop {
-        looks.tick().await;
-        let look = blocking(move || {
+        ticks.tick().await;
+        let check = blocking(move || {
             if first {
                 leftover.kill();
             }
@@ -245,7 +245,7 @@ async fn kill(mut leftover: Leftover, until: Instant) -> io::Result<Option<Lefto
         });
         first = false;
         let gone;
-        (gone, leftover) = look.await.map_err(io::Error::other)?;
+        (gone, leftover) = check.await.map_err(io::Error::other)?;
         if gone {
             return Ok(None);
         }

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_inside_a_frame_is_told_from_a_hang_up() {
+    fn an_end_inside_a_frame_is_distinguished_from_a_hang_up() {
         let bytes = encode(&call(1)).unwrap();
         for cut in 1..bytes.len() {
             assert!(matches!(

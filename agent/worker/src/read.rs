@@ -95,10 +95,10 @@ impl ReadSample {
     fn open(&self) -> Result<File, ReadError> {
         let kernel_name = self.drive.kernel_name.clone();
         drive::open(&self.drive, false, libc::O_DIRECT).map_err(|error| match error {
-            OpenError::NotThisDrive { seen, .. } => ReadError::NotThisDrive {
+            OpenError::NotThisDrive { seen: device, .. } => ReadError::NotThisDrive {
                 drive: self.drive.id.to_string(),
                 kernel_name,
-                seen,
+                seen: device,
             },
             OpenError::Gone { source, .. } | OpenError::Io { source, .. } => ReadError::Open {
                 kernel_name,

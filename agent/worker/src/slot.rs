@@ -93,11 +93,11 @@ impl Actor {
         let mut doing = pin!(doing);
         loop {
             let after = self.inner.config.stuck_after;
-            let look = self
+            let next_sweep = self
                 .entry(|entry| entry.sweep(Instant::now(), after))
                 .flatten();
-            let look = async {
-                match look {
+            let timer = async {
+                match next_sweep {
                     Some(at) => sleep_until(at).await,
                     None => std::future::pending().await,
                 }
@@ -106,7 +106,7 @@ impl Actor {
                 biased;
                 output = &mut doing => return output,
                 () = self.wake.notified() => {}
-                () = look => {}
+                () = timer => {}
             }
         }
     }
@@ -181,7 +181,7 @@ impl Actor {
             arguments,
             limit,
             deadline,
-            only_looks,
+            read_only,
             answer,
             ..
         } = request;
@@ -218,10 +218,10 @@ impl Actor {
         let on_step = |name| {
             self.entry(|entry| entry.step(name, Instant::now()));
         };
-        let said = self
+        let reply = self
             .attend(self.unless_cut(deadline, worker.run(job, arguments, on_step)))
             .await;
-        match said {
+        match reply {
             Ok(WorkerAnswer::Done(outcome)) => {
                 self.worker = Some(worker);
                 self.entry(Entry::release);
@@ -233,7 +233,7 @@ impl Actor {
                 answer(Ok(outcome));
                 self.end(worker).await;
             }
-            Err(cut) if only_looks => {
+            Err(cut) if read_only => {
                 answer(Err(self.cut(cut, job, limit)));
                 self.end(worker).await;
             }

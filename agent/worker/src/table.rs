@@ -21,8 +21,8 @@ pub(super) struct QueuedJob {
     pub arguments: Value,
     pub limit: Duration,
     pub deadline: Instant,
-    /// See `Job::ONLY_LOOKS`.
-    pub only_looks: bool,
+    /// See `Job::READ_ONLY`.
+    pub read_only: bool,
     /// See `Job::COMES_AGAIN`.
     pub comes_again: bool,
     pub answer: oneshot::Sender<Result<Outcome, Refusal>>,
@@ -196,17 +196,17 @@ impl Entry {
     /// Ends the current job; the worker is free or gone.
     pub(super) fn release(&mut self) {
         self.unkillable = false;
-        self.tell_waiting();
+        self.notify_waiting();
         self.current = None;
     }
 
     /// Marks the worker as unkillable.
     pub(super) fn hold(&mut self) {
         self.unkillable = true;
-        self.tell_waiting();
+        self.notify_waiting();
     }
 
-    fn tell_waiting(&mut self) {
+    fn notify_waiting(&mut self) {
         for waiting in self
             .current
             .iter_mut()
@@ -252,7 +252,7 @@ mod tests {
             arguments: Value::Null,
             limit,
             deadline: now + limit,
-            only_looks: false,
+            read_only: false,
             comes_again: false,
             answer,
         };
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_is_bounded_and_the_next_caller_is_told_busy_at_once() {
+    fn the_queue_is_bounded_and_the_next_caller_gets_busy_at_once() {
         let (mut entry, now) = (entry(), Instant::now());
         let mut first = submit(&mut entry, now, 60, 1);
         assert!(matches!(entry.next(now, AFTER), Next::Job(_)));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_past_the_deadline_is_told_busy_with_the_step() {
+    fn who_waits_past_the_deadline_gets_busy_with_the_step() {
         let (mut entry, now) = (entry(), Instant::now());
         let _running = submit(&mut entry, now, 60, 4);
         assert!(matches!(entry.next(now, AFTER), Next::Job(_)));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cancels_is_told_when_the_worker_is_gone_or_known_to_stay() {
+    fn who_cancels_is_notified_when_the_worker_is_gone_or_known_to_stay() {
         let (mut entry, now) = (entry(), Instant::now());
         for end in [Entry::release, Entry::hold] {
             entry.current = Some(Current::new("erase", None, now));

@@ -7,7 +7,7 @@ use drivebay_proto::volume_id::is_node_id;
 
 use super::names::Name;
 
-/// What to make.
+/// Commands that create or renew certificates in files.
 #[derive(Debug, Clone, Subcommand)]
 pub enum CertsCommand {
     /// Create the CA, and the controller's certificate

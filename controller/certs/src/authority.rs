@@ -234,19 +234,19 @@ impl Authority {
 
 /// Fails unless the certificate is this node's, so that renewal does not replace another node's certificate.
 pub(super) fn refuse_another_nodes(path: &Path, node: &str) -> Result<(), CertsError> {
-    let found = certificates(path, &read(path)?)?
+    let subject = certificates(path, &read(path)?)?
         .first()
         .map(tls::node_id)
         .ok_or_else(|| damaged(path, "it is empty"))?;
-    let found = match found {
-        Ok(found) if found == node => return Ok(()),
-        Ok(found) => format!("node {found}'s"),
+    let subject = match subject {
+        Ok(subject) if subject == node => return Ok(()),
+        Ok(subject) => format!("node {subject}'s"),
         Err(error) => format!("something else ({error})"),
     };
     Err(CertsError::AnotherNode {
         path: path.to_owned(),
         node: node.to_owned(),
-        found,
+        subject,
     })
 }
 

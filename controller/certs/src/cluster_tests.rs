@@ -86,8 +86,8 @@ fn with_tokens_no_secret_holds_the_key_of_the_ca() {
         }),
         ..Stored::default()
     };
-    let said = refused(&as_ca, false, SystemTime::now());
-    assert!(said.contains("belongs to the key"), "{said}");
+    let message = refused(&as_ca, false, SystemTime::now());
+    assert!(message.contains("belongs to the key"), "{message}");
 }
 
 #[test]
@@ -207,15 +207,15 @@ fn what_cannot_be_read_is_an_error_and_nothing_is_made() {
             "not the certificate's",
         ),
     ];
-    for (controller, says) in rows {
+    for (controller, part) in rows {
         let stored = Stored {
             controller: Some(controller),
             ..Stored::default()
         };
-        let said = refused(&stored, true, now);
+        let message = refused(&stored, true, now);
         assert!(
-            said.contains("is not overwritten") && said.contains(says),
-            "{said}"
+            message.contains("is not overwritten") && message.contains(part),
+            "{message}"
         );
     }
     // A clock that is behind must not replace the cluster's CA.

@@ -85,7 +85,7 @@ pub enum CertsError {
     AnotherCa { path: PathBuf, ca: PathBuf },
     /// --renew of a certificate that is another node's, or no node's.
     #[error(
-        "{path} is not the certificate of node {node} ({NODE_URI}{node}) but {found}; choose another --out, or remove it first"
+        "{path} is not the certificate of node {node} ({NODE_URI}{node}) but {subject}; choose another --out, or remove it first"
     )]
     AnotherNode {
         /// Path of the certificate.
@@ -93,7 +93,7 @@ pub enum CertsError {
         /// Node id in the command.
         node: String,
         /// Subject of the certificate, or why it has none.
-        found: String,
+        subject: String,
     },
     /// The names of a certificate to be renewed cannot be read, so they cannot be kept.
     #[error("the names in {path} cannot be read; give them with --name")]

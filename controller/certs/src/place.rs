@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_appeared_since_it_was_looked_for_is_not_overwritten() {
+    fn what_appeared_since_the_check_is_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let pair = Pair::node(dir.path());
         pair.check(false).unwrap();

@@ -251,9 +251,9 @@ impl Tokens {
             return Visibility::All;
         }
         let mut open: Vec<Arc<str>> = {
-            let known = lock(&reviewed.namespaces);
-            let room = NAMESPACES.saturating_sub(known.len());
-            let new = of.iter().filter(|one| !known.contains_key(&***one));
+            let cached = lock(&reviewed.namespaces);
+            let room = NAMESPACES.saturating_sub(cached.len());
+            let new = of.iter().filter(|one| !cached.contains_key(&***one));
             new.take(room).cloned().collect()
         };
         let mut reviews = JoinSet::new();
@@ -288,8 +288,8 @@ impl Tokens {
                 open.clear();
             }
         }
-        let known = lock(&reviewed.namespaces);
-        let allowed = of.iter().filter(|one| known.get(&***one) == Some(&true));
+        let cached = lock(&reviewed.namespaces);
+        let allowed = of.iter().filter(|one| cached.get(&***one) == Some(&true));
         Visibility::Namespaces(Arc::new(allowed.map(|one| one.to_string()).collect()))
     }
 }

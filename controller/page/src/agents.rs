@@ -55,7 +55,7 @@ impl From<InventoryUpdate> for Local {
         let volumes = volumes.map(|volume| Claimed {
             claim: show::claim(&volume),
             persistent_volume: (volume.created_for.as_ref())
-                .map(|known| known.persistent_volume.clone())
+                .map(|created_for| created_for.persistent_volume.clone())
                 .unwrap_or_default(),
             volume,
         });
@@ -120,7 +120,7 @@ impl AgentsSource {
         ((now + phase) / CLAIMS).hash(&mut stamp);
         self.agents.state_of(agent).as_str().hash(&mut stamp);
         agent.refused().hash(&mut stamp);
-        agent.look(|inventory| {
+        agent.read_inventory(|inventory| {
             inventory.shown().hash(&mut stamp);
             inventory.away_since().hash(&mut stamp);
         });
@@ -137,7 +137,7 @@ impl AgentsSource {
 
     fn node_of(&self, agent: &Agent) -> Node {
         let state = self.agents.state_of(agent);
-        let (away, mut findings) = agent.look(|inventory| {
+        let (away, mut findings) = agent.read_inventory(|inventory| {
             let findings = findings::of_node(inventory.findings());
             (inventory.away_since(), findings)
         });
@@ -177,7 +177,7 @@ impl AgentsSource {
 
     fn volumes_of(&self, agent: &Agent) -> Vec<Claimed> {
         let node = agent.node_id();
-        let uuids = agent.look(Inventory::volumes);
+        let uuids = agent.read_inventory(Inventory::volumes);
         let volumes = uuids.into_iter().filter_map(|uuid| {
             let node = node.clone();
             let key = Key { uuid, node };
@@ -201,14 +201,14 @@ impl AgentsSource {
 
     async fn read_drive(&self, node: &str, id: &str) -> Option<DriveDetail> {
         let agent = self.agents.get(node)?;
-        let known = agent.look(|inventory| inventory.drive(id));
-        let known = known.filter(|drive| !is_noise(drive))?;
+        let reported = agent.read_inventory(|inventory| inventory.drive(id));
+        let reported = reported.filter(|drive| !is_noise(drive))?;
         let measured = self.measured(&agent, id).await;
-        let classes = agent.look(Inventory::classes);
+        let classes = agent.read_inventory(Inventory::classes);
         let local = self.local().await;
         let (drive, volumes, is_local) = match local.and_then(|local| local.with(id)) {
             Some((drive, volumes)) => (drive, volumes, true),
-            None => (known, self.volumes_of(&agent), false),
+            None => (reported, self.volumes_of(&agent), false),
         };
         let layout = |class: &str| layout(&classes, class);
         let is_host = self.host.is_some();
@@ -224,7 +224,7 @@ impl AgentsSource {
             let classes = self
                 .agents
                 .get(host)
-                .map(|agent| agent.look(Inventory::classes));
+                .map(|agent| agent.read_inventory(Inventory::classes));
             let classes = classes.unwrap_or_default();
             let existing = volumes.iter().filter(|one| !one.volume.is_deleted());
             let layout = |class: &str| layout(&classes, class);
@@ -247,7 +247,7 @@ impl AgentsSource {
                 let classes = classes.entry(key.node.to_string()).or_insert_with(|| {
                     let agent = self.agents.get(&key.node);
                     agent
-                        .map(|agent| agent.look(Inventory::classes))
+                        .map(|agent| agent.read_inventory(Inventory::classes))
                         .unwrap_or_default()
                 });
                 let one = self.claimed(&key, entry.decode(&key));
@@ -295,7 +295,7 @@ impl Source for AgentsSource {
 
     fn node(&self, name: &str) -> Option<NodeView> {
         let agent = self.agents.get(name)?;
-        let drives: Vec<agent::Drive> = agent.look(|inventory| {
+        let drives: Vec<agent::Drive> = agent.read_inventory(|inventory| {
             let drives = inventory.drives();
             drives.filter(|drive| !is_noise(drive)).collect()
         });

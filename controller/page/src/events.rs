@@ -131,14 +131,14 @@ pub(crate) fn of_node(node: &str, findings: &[agent::Finding], sessions: &[Past]
 pub(crate) fn of_drive(node: &str, drive: &agent::Drive) -> Vec<Event> {
     let empty = Default::default();
     let health = drive.health.as_ref().unwrap_or(&empty);
-    let found = |findings: &[agent::Finding], what: EventKind| -> Vec<Event> {
+    let events_of = |findings: &[agent::Finding], what: EventKind| -> Vec<Event> {
         let findings = findings.iter();
         findings
             .map(|one| event(node, one.since, what, coded(&one.code, &one.message)))
             .collect()
     };
-    let mut events = found(&health.findings, EventKind::Finding);
-    events.extend(found(&health.conditions, EventKind::Condition));
+    let mut events = events_of(&health.findings, EventKind::Finding);
+    events.extend(events_of(&health.conditions, EventKind::Condition));
     // Findings of the kernel and of latencies count for the drive's verdict, and not for the moment.
     let smart = health.smart.iter();
     events.extend(smart.map(|smart| {

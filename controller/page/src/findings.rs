@@ -82,7 +82,7 @@ pub(crate) fn of_drive(drive: &agent::Drive, on_host: bool) -> Vec<Remedy> {
     let others = health.findings.iter().map(|one| (one, verdict));
     let others = others.chain(health.conditions.iter().map(|one| (one, NOTE)));
     for (one, severity) in others {
-        if !all.iter().any(|known| known.code == one.code) {
+        if !all.iter().any(|other| other.code == one.code) {
             all.push(finding(one.into(), severity, one.acknowledged));
         }
     }
@@ -187,8 +187,8 @@ mod tests {
 
     #[test]
     fn findings_are_worst_first_with_what_to_do_and_acknowledged_ones_last() {
-        let found = of_drive(&bad(), true);
-        let shown: Vec<(&str, &str, bool)> = found
+        let remedies = of_drive(&bad(), true);
+        let shown: Vec<(&str, &str, bool)> = remedies
             .iter()
             .map(|one| &one.finding)
             .map(|one| (one.code.as_str(), one.severity.as_str(), one.acknowledged))
@@ -202,12 +202,15 @@ mod tests {
                 ("PendingSectors", "BAD", true),
             ]
         );
-        let first = &found[0].finding;
+        let first = &remedies[0].finding;
         assert_eq!(first.text, "StatusFailed was read");
         assert_eq!(first.todo.as_deref(), Some("replace the drive; soon"));
         assert_eq!(first.since, Some(7));
         let command = "drivebay-agent drive evacuate wwn-0x1 --plan";
-        assert_eq!(found[0].commands.first().map(String::as_str), Some(command));
+        assert_eq!(
+            remedies[0].commands.first().map(String::as_str),
+            Some(command)
+        );
     }
 
     #[test]
@@ -226,12 +229,12 @@ mod tests {
                 ..Acknowledged::default()
             });
         }
-        let found = of_drive(&drive, true);
+        let remedies = of_drive(&drive, true);
         for (code, text) in [
             ("Cordoned", "noisy; swap it on Friday"),
             ("Acknowledged", "ordered; do not touch"),
         ] {
-            let mut findings = found.iter().map(|one| &one.finding);
+            let mut findings = remedies.iter().map(|one| &one.finding);
             let finding = findings.find(|one| one.code == code).unwrap();
             assert!(finding.text.contains(text), "{}", finding.text);
             assert_eq!(finding.todo, None, "{code}");

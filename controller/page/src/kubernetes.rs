@@ -200,9 +200,13 @@ mod tests {
                 (&spec["user"], &spec["groups"]),
                 (&json!("ann"), &json!(["ops"]))
             );
-            let asked = &spec["resourceAttributes"];
+            let attributes = &spec["resourceAttributes"];
             assert_eq!(
-                (&asked["verb"], &asked["group"], &asked["resource"]),
+                (
+                    &attributes["verb"],
+                    &attributes["group"],
+                    &attributes["resource"]
+                ),
                 (&json!("get"), &json!("drivebay.io"), &json!("pages"))
             );
         }
@@ -210,9 +214,13 @@ mod tests {
         api.authorize(&user, Act::ListClaims(Some("shop")))
             .await
             .unwrap();
-        let asked = sent.lock().unwrap().remove(0).1["resourceAttributes"].clone();
+        let attributes = sent.lock().unwrap().remove(0).1["resourceAttributes"].clone();
         assert_eq!(
-            (&asked["verb"], &asked["resource"], &asked["namespace"]),
+            (
+                &attributes["verb"],
+                &attributes["resource"],
+                &attributes["namespace"]
+            ),
             (
                 &json!("list"),
                 &json!("persistentvolumeclaims"),

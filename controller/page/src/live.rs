@@ -280,15 +280,15 @@ async fn read(source: &dyn Source, before: &Fleet, quiet: bool) -> (Fleet, Optio
     let mut nodes = BTreeMap::new();
     let mut change = Change::default();
     for (name, stamp) in source.stamps() {
-        let known = before.nodes.get(&name);
-        if let Some(known) = known.filter(|known| known.stamp == stamp) {
-            nodes.insert(name, known.clone());
+        let former = before.nodes.get(&name);
+        if let Some(former) = former.filter(|former| former.stamp == stamp) {
+            nodes.insert(name, former.clone());
             continue;
         }
         let Some(view) = source.node(&name) else {
             continue;
         };
-        let entry = entry(view, stamp, known.map(|known| &**known), &mut change);
+        let entry = entry(view, stamp, former.map(|former| &**former), &mut change);
         nodes.insert(name, Arc::new(entry));
         // A fleet of thousands of nodes must not keep a thread of the runtime.
         tokio::task::yield_now().await;
@@ -322,22 +322,22 @@ async fn read(source: &dyn Source, before: &Fleet, quiet: bool) -> (Fleet, Optio
 fn entry(view: NodeView, stamp: Stamp, before: Option<&Entry>, change: &mut Change) -> Entry {
     let NodeView { node, drives } = view;
     let node = match before {
-        Some(known) if is_same(&known.node, &node) => known.node.clone(),
+        Some(former) if is_same(&former.node, &node) => former.node.clone(),
         _ => {
             let node = Arc::new(node);
             change.nodes.push(node.clone());
             node
         }
     };
-    let mut known: HashMap<&str, &Arc<Drive>> = before
+    let mut former_drives: HashMap<&str, &Arc<Drive>> = before
         .iter()
         .flat_map(|before| &before.drives)
         .map(|drive| (&*drive.facts.id, drive))
         .collect();
     let drives = drives
         .into_iter()
-        .map(|drive| match known.remove(&*drive.facts.id) {
-            Some(known) if **known == drive => known.clone(),
+        .map(|drive| match former_drives.remove(&*drive.facts.id) {
+            Some(former) if **former == drive => former.clone(),
             _ => {
                 let drive = Arc::new(drive);
                 change.drives.push(drive.clone());
@@ -345,7 +345,7 @@ fn entry(view: NodeView, stamp: Stamp, before: Option<&Entry>, change: &mut Chan
             }
         });
     let drives = drives.collect();
-    let gone = known.into_values();
+    let gone = former_drives.into_values();
     let gone = gone.map(|drive| (drive.facts.node.clone(), drive.facts.id.clone()));
     change.removed.extend(gone);
     Entry {

@@ -227,8 +227,8 @@ impl Review for TestReview {
         Box::pin(async move {
             self.reviews.fetch_add(1, Ordering::Relaxed);
             self.check()?;
-            let known = self.tokens.lock().unwrap().contains_key(token);
-            Ok(known.then(|| User {
+            let exists = self.tokens.lock().unwrap().contains_key(token);
+            Ok(exists.then(|| User {
                 name: token.to_owned(),
                 ..User::default()
             }))

@@ -74,7 +74,7 @@ fn a_drive_has_the_claims_of_volumes_that_exist_on_it_in_order_and_once() {
 }
 
 #[test]
-fn a_full_drive_has_no_free_bytes_and_a_rejected_one_does_not_say() {
+fn a_full_drive_has_no_free_bytes_and_a_rejected_one_reports_none() {
     let mut rejected = a_drive("b");
     rejected.state = "rejected".into();
     let shown = drives("n1", &[a_drive("a"), rejected], &[]);
@@ -83,7 +83,7 @@ fn a_full_drive_has_no_free_bytes_and_a_rejected_one_does_not_say() {
 }
 
 #[test]
-fn a_bad_drive_has_its_severity_and_codes_and_an_acknowledged_one_says_so() {
+fn a_bad_drive_has_its_severity_and_codes_and_an_acknowledged_one_is_marked() {
     let finding = |acknowledged| agent::Finding {
         code: "StatusFailed".into(),
         message: "it failed; replace it".into(),

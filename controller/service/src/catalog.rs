@@ -352,22 +352,22 @@ impl Catalog {
         most: usize,
         mut keep: impl FnMut(&Key, Marks) -> bool,
     ) -> Vec<(Key, Entry)> {
-        let mut found = Vec::new();
+        let mut entries = Vec::new();
         let mut from = after.cloned();
         loop {
             let stride = self.stride(from.as_ref());
             let last = stride.len() < STRIDE;
             from = stride.last().map(|(key, _)| key.clone());
             for (key, entry) in stride {
-                if found.len() == most {
-                    return found;
+                if entries.len() == most {
+                    return entries;
                 }
                 if keep(&key, entry.marks) {
-                    found.push((key, entry));
+                    entries.push((key, entry));
                 }
             }
-            if last || found.len() == most {
-                return found;
+            if last || entries.len() == most {
+                return entries;
             }
         }
     }
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_in_brief_is_what_is_said_at_length() {
+    fn the_brief_form_equals_the_decoded_volume() {
         let catalog = Catalog::default();
         let given = Volume {
             class: "bulk".into(),
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn more_volumes_than_are_looked_at_in_one_go_are_all_found_in_order() {
+    fn more_volumes_than_one_stride_are_all_listed_in_order() {
         let catalog = Catalog::default();
         let count = STRIDE as u128 * 2 + 10;
         let all = (0..count)
@@ -541,28 +541,28 @@ mod tests {
         assert_eq!(every.len(), count as usize);
         assert!(every.is_sorted_by(|(a, _), (b, _)| a < b));
         let last = key(count - 1, "n");
-        let found = catalog.after(Some(&key(5, "n")), 1, |key, _| *key == last);
-        assert_eq!(found.len(), 1);
+        let entries = catalog.after(Some(&key(5, "n")), 1, |key, _| *key == last);
+        assert_eq!(entries.len(), 1);
     }
 
     // A change of an inventory locks the inventory, then the catalog: a reader that locked an inventory with the catalog locked
     // would deadlock.
     #[test]
-    fn changes_go_on_while_a_reader_looks_at_what_it_found() {
+    fn changes_go_on_while_a_reader_inspects_an_entry() {
         let (done, finished) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let catalog = Catalog::default();
             let node: Node = "n".into();
             let put = |n| vec![(Uuid::from_u128(n), volume("v", "ready"))];
             catalog.change(&node, put(1), &[]);
-            let found = catalog.after(None, 10, |_, _| {
+            let entries = catalog.after(None, 10, |_, _| {
                 catalog.change(&node, put(2), &[]);
                 true
             });
-            done.send(found.len()).unwrap();
+            done.send(entries.len()).unwrap();
         });
-        let found = finished.recv_timeout(std::time::Duration::from_secs(60));
-        assert_eq!(found, Ok(1));
+        let count = finished.recv_timeout(std::time::Duration::from_secs(60));
+        assert_eq!(count, Ok(1));
     }
 
     proptest! {

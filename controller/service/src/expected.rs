@@ -111,7 +111,10 @@ impl Expected {
     /// Removes the volume if this PersistentVolume names it. If another one does, it stays.
     pub fn remove_volume(&mut self, id: &VolumeId, pv: &str) {
         if let Some(of_node) = self.volumes.get_mut(id.node.as_str()) {
-            if of_node.get(&id.uuid).is_some_and(|known| *known.pv == *pv) {
+            if of_node
+                .get(&id.uuid)
+                .is_some_and(|volume| *volume.pv == *pv)
+            {
                 of_node.remove(&id.uuid);
                 self.named.remove(&(id.uuid, id.node.as_str().into()));
             }
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_was_read_anew_tells_which_nodes_changed() {
+    fn a_list_that_was_read_anew_returns_which_nodes_changed() {
         let mut expected = Expected::default();
         let changed = expected.replace_volumes(vec![(id(1), volume("a"))]);
         assert_eq!(changed, ["n1".into()].into());

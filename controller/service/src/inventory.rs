@@ -37,16 +37,16 @@ pub enum Gap {
     #[error("the first inventory update is not a full snapshot")]
     NoSnapshot,
     /// A delta from another agent process.
-    #[error("an inventory delta of instance {got:?} came after instance {known:?}")]
+    #[error("an inventory delta of instance {got:?} came after instance {current:?}")]
     OtherInstance {
         /// Instance of the agent process that sent the last update.
-        known: String,
+        current: String,
         got: String,
     },
     /// A delta that builds on another revision than the last one.
-    #[error("an inventory delta to revision {to} builds on {since}, but {known} is known")]
+    #[error("an inventory delta to revision {to} builds on {since}, but {current} is known")]
     Revision {
-        known: u64,
+        current: u64,
         /// The revision on which the delta builds; 0 if it names none.
         since: u64,
         /// The revision to which the delta leads.
@@ -54,11 +54,11 @@ pub enum Gap {
     },
     /// A full snapshot with a lower revision than the last update of the same agent process.
     #[error(
-        "an inventory snapshot of revision {got} came after revision {known}: it is an old one"
+        "an inventory snapshot of revision {got} came after revision {current}: it is an old one"
     )]
     Old {
         /// Revision of the last update.
-        known: u64,
+        current: u64,
         got: u64,
     },
 }
@@ -127,10 +127,10 @@ impl Inventory {
             return false;
         }
         let shown = self.shown.as_ref();
-        let known = |uuid: &Uuid| shown.is_some_and(|shown| shown.volumes.contains_key(uuid));
+        let is_shown = |uuid: &Uuid| shown.is_some_and(|shown| shown.volumes.contains_key(uuid));
         let now: BTreeSet<Uuid> = volumes
             .keys()
-            .filter(|uuid| !known(uuid))
+            .filter(|uuid| !is_shown(uuid))
             .copied()
             .collect();
         let before = std::mem::replace(&mut self.expected, now);
@@ -185,7 +185,7 @@ impl Inventory {
         if update.full {
             if self.instance == update.instance && update.revision < self.revision {
                 return Err(UpdateError::Gap(Gap::Old {
-                    known: self.revision,
+                    current: self.revision,
                     got: update.revision,
                 }));
             }
@@ -219,12 +219,12 @@ impl Inventory {
                     replace(&mut shown.bytes, before.map(PackedVolume::bytes), 0);
                 }
                 for (uuid, volume) in &put {
-                    let known = PackedVolume::of(volume);
-                    let before = shown.volumes.insert(*uuid, known);
+                    let packed = PackedVolume::of(volume);
+                    let before = shown.volumes.insert(*uuid, packed);
                     replace(
                         &mut shown.bytes,
                         before.map(PackedVolume::bytes),
-                        known.bytes(),
+                        packed.bytes(),
                     );
                 }
                 catalog.change(&self.node, put, &removed);
@@ -268,7 +268,7 @@ impl Inventory {
         let shown = self.shown.as_ref();
         let volume = |uuid: &Uuid| match making {
             Some(making) => making.volumes.get(uuid).map(bounds::volume_bytes),
-            None => shown?.volumes.get(uuid).map(|known| known.bytes()),
+            None => shown?.volumes.get(uuid).map(|packed| packed.bytes()),
         };
         let drive = |id: &String| {
             let drives = match making {
@@ -367,7 +367,7 @@ impl Inventory {
         }
         if self.instance != update.instance {
             return Err(Gap::OtherInstance {
-                known: self.instance.clone(),
+                current: self.instance.clone(),
                 got: update.instance.clone(),
             });
         }
@@ -377,7 +377,7 @@ impl Inventory {
         };
         if !follows {
             return Err(Gap::Revision {
-                known: self.revision,
+                current: self.revision,
                 since: update.since_revision,
                 to: update.revision,
             });
@@ -408,17 +408,17 @@ impl Inventory {
 
     /// True if the agent is connected and has scanned every drive: then a volume that is not listed does not exist.
     pub fn complete(&self) -> bool {
-        self.making.is_none() && self.known() && self.away_since.is_none()
+        self.making.is_none() && self.has_inventory() && self.away_since.is_none()
     }
 
     /// True if a complete inventory was ever received or recalled.
-    pub fn known(&self) -> bool {
+    pub fn has_inventory(&self) -> bool {
         self.shown.is_some()
     }
 
     /// True if anything is listed for the node: an agent's inventory, or expected volumes.
     pub fn listed(&self) -> bool {
-        self.known() || !self.expected.is_empty()
+        self.has_inventory() || !self.expected.is_empty()
     }
 
     /// Returns the classes of the last complete inventory, by name.
@@ -459,9 +459,9 @@ impl Inventory {
             volumes: self.expected.len() as u64,
             troubled: 0,
         };
-        for known in self.shown.iter().flat_map(|shown| shown.volumes.values()) {
-            counts.volumes += u64::from(known.exists());
-            counts.troubled += u64::from(known.exists() && known.troubled());
+        for volume in self.shown.iter().flat_map(|shown| shown.volumes.values()) {
+            counts.volumes += u64::from(volume.exists());
+            counts.troubled += u64::from(volume.exists() && volume.troubled());
         }
         counts
     }
@@ -471,13 +471,13 @@ impl Inventory {
         let shown = self.shown.iter();
         shown
             .flat_map(|shown| shown.volumes.values())
-            .any(|known| !known.exists())
+            .any(|volume| !volume.exists())
     }
 
     /// Returns the uuids of volumes that move, or have moved and still have an old place.
     pub fn with_moves(&self) -> BTreeSet<Uuid> {
         let shown = self.shown.iter().flat_map(|shown| &shown.volumes);
-        let moving = shown.filter(|(_, known)| known.has_move());
+        let moving = shown.filter(|(_, volume)| volume.has_move());
         moving.map(|(uuid, _)| *uuid).collect()
     }
 

@@ -54,12 +54,12 @@ fn update(full: bool, instance: &str, since: u64, revision: u64) -> InventoryUpd
 
 #[test]
 fn a_delta_that_does_not_follow_is_refused_and_changes_nothing() {
-    let mut seen = ReportedNode::of("n1");
+    let mut node = ReportedNode::of("n1");
     assert_eq!(
-        seen.apply(update(false, "a", 0, 1)),
+        node.apply(update(false, "a", 0, 1)),
         Err(Gap::NoSnapshot.into())
     );
-    seen.apply(update(true, "a", 0, 5)).unwrap();
+    node.apply(update(true, "a", 0, 5)).unwrap();
     for bad in [
         update(false, "b", 5, 6),
         update(false, "a", 4, 6),
@@ -68,130 +68,130 @@ fn a_delta_that_does_not_follow_is_refused_and_changes_nothing() {
     ] {
         let mut bad = bad;
         bad.volumes.push(volume("v", "ready"));
-        assert!(seen.apply(bad.clone()).is_err(), "{bad:?}");
-        assert_eq!(seen.inventory.revision(), 5);
-        assert_eq!(seen.listed(), 0);
+        assert!(node.apply(bad.clone()).is_err(), "{bad:?}");
+        assert_eq!(node.inventory.revision(), 5);
+        assert_eq!(node.listed(), 0);
     }
-    seen.apply(update(false, "a", 5, 9)).unwrap();
-    seen.apply(update(false, "a", 0, 12)).unwrap();
-    assert_eq!(seen.inventory.revision(), 12);
+    node.apply(update(false, "a", 5, 9)).unwrap();
+    node.apply(update(false, "a", 0, 12)).unwrap();
+    assert_eq!(node.inventory.revision(), 12);
 }
 
 #[test]
 fn an_old_snapshot_of_the_same_agent_is_refused_and_changes_nothing() {
-    let mut seen = ReportedNode::of("n1");
+    let mut node = ReportedNode::of("n1");
     let mut new = update(true, "a", 0, 5);
     new.volumes.push(volume("v", "ready"));
-    seen.apply(new).unwrap();
+    node.apply(new).unwrap();
     let old = update(true, "a", 0, 4);
-    assert_eq!(seen.apply(old), Err(Gap::Old { known: 5, got: 4 }.into()));
-    assert_eq!(seen.listed(), 1);
-    seen.apply(update(true, "a", 0, 5)).unwrap();
-    seen.apply(update(true, "b", 0, 1)).unwrap();
+    assert_eq!(node.apply(old), Err(Gap::Old { current: 5, got: 4 }.into()));
+    assert_eq!(node.listed(), 1);
+    node.apply(update(true, "a", 0, 5)).unwrap();
+    node.apply(update(true, "b", 0, 1)).unwrap();
 }
 
 #[test]
 fn a_deleted_volume_does_not_exist_while_it_is_erased_nor_keeps_its_name() {
-    let mut seen = ReportedNode::of("n1");
+    let mut node = ReportedNode::of("n1");
     let mut full = update(true, "a", 0, 1);
     full.volumes.push(volume("v", "ready"));
-    seen.apply(full).unwrap();
-    assert_eq!(seen.catalog.named("v").len(), 1);
+    node.apply(full).unwrap();
+    assert_eq!(node.catalog.named("v").len(), 1);
     for state in ["erasing", "quarantined"] {
-        let mut delta = update(false, "a", 0, seen.inventory.revision() + 1);
+        let mut delta = update(false, "a", 0, node.inventory.revision() + 1);
         delta.volumes.push(volume("v", state));
-        seen.apply(delta).unwrap();
-        assert!(seen.catalog.named("v").is_empty());
-        assert_eq!(seen.listed(), 0);
+        node.apply(delta).unwrap();
+        assert!(node.catalog.named("v").is_empty());
+        assert_eq!(node.listed(), 0);
     }
 }
 
 #[test]
 fn missing_and_ambiguous_volumes_stay_listed() {
     for state in ["new", "ready", "missing", "ambiguous"] {
-        let mut seen = ReportedNode::of("n1");
+        let mut node = ReportedNode::of("n1");
         let mut full = update(true, "a", 0, 1);
         full.volumes.push(volume("v", state));
-        seen.apply(full).unwrap();
-        assert_eq!(seen.listed(), 1, "{state}");
+        node.apply(full).unwrap();
+        assert_eq!(node.listed(), 1, "{state}");
     }
 }
 
 #[test]
 fn volumes_with_a_move_are_known_without_decoding_any() {
-    let mut seen = ReportedNode::of("n1");
+    let mut node = ReportedNode::of("n1");
     let mut full = update(true, "a", 0, 1);
-    let told = |reason: &str, abnormal| drivebay_proto::agent::Condition {
+    let condition = |reason: &str, abnormal| drivebay_proto::agent::Condition {
         abnormal,
         reason: reason.into(),
         ..Default::default()
     };
     let volumes = [
         (None, false),
-        (Some(told("VolumeMoving", false)), false),
-        (Some(told("MoveInDoubt", true)), false),
-        (Some(told("DriveSuspect", true)), false),
+        (Some(condition("VolumeMoving", false)), false),
+        (Some(condition("MoveInDoubt", true)), false),
+        (Some(condition("DriveSuspect", true)), false),
         (None, true),
     ];
     let uuid = |n: usize| Uuid::from_u128(n as u128);
     let volumes = volumes
         .into_iter()
         .enumerate()
-        .map(|(n, (told, has_place))| {
+        .map(|(n, (reported, has_place))| {
             let place = has_place.then(Default::default);
             Volume {
                 id: format!("{}@n1", uuid(n)),
-                conditions: told.into_iter().collect(),
+                conditions: reported.into_iter().collect(),
                 places: place.into_iter().collect(),
                 ..volume("v", "ready")
             }
         });
     full.volumes = volumes.collect();
-    seen.apply(full).unwrap();
+    node.apply(full).unwrap();
     let expected = [1, 2, 4].map(uuid);
-    assert_eq!(seen.inventory.with_moves(), expected.into());
-    assert_eq!(seen.inventory.counts().troubled, 2);
+    assert_eq!(node.inventory.with_moves(), expected.into());
+    assert_eq!(node.inventory.counts().troubled, 2);
 }
 
 #[test]
-fn a_restarted_agent_does_not_empty_the_list_before_it_has_looked() {
-    let mut seen = ReportedNode::of("n1");
+fn a_restarted_agent_does_not_empty_the_list_before_it_has_scanned() {
+    let mut node = ReportedNode::of("n1");
     let mut full = update(true, "a", 0, 7);
     full.volumes.push(volume("v", "ready"));
-    seen.apply(full).unwrap();
+    node.apply(full).unwrap();
     let mut first = update(true, "b", 0, 1);
     first.ready = false;
-    seen.apply(first).unwrap();
-    assert_eq!(seen.listed(), 1);
-    assert!(seen.inventory.known() && !seen.inventory.complete());
-    assert!(!seen.inventory.includes("a", 7));
-    seen.apply(update(false, "b", 1, 2)).unwrap();
-    assert!(seen.inventory.complete());
-    assert_eq!(seen.listed(), 0);
+    node.apply(first).unwrap();
+    assert_eq!(node.listed(), 1);
+    assert!(node.inventory.has_inventory() && !node.inventory.complete());
+    assert!(!node.inventory.includes("a", 7));
+    node.apply(update(false, "b", 1, 2)).unwrap();
+    assert!(node.inventory.complete());
+    assert_eq!(node.listed(), 0);
 }
 
 #[test]
 fn a_foreign_id_is_not_taken_in() {
-    let mut seen = ReportedNode::of("other");
+    let mut node = ReportedNode::of("other");
     let mut full = update(true, "a", 0, 1);
     full.volumes.push(volume("v", "ready"));
-    let foreign = seen.apply(full).unwrap();
+    let foreign = node.apply(full).unwrap();
     assert_eq!((foreign.count, foreign.example.as_str()), (1, ID));
-    assert_eq!(seen.listed(), 0);
+    assert_eq!(node.listed(), 0);
 }
 
 #[test]
 fn an_acknowledged_change_is_included_from_its_revision_on() {
-    let mut seen = ReportedNode::of("n1");
-    seen.apply(update(true, "a", 0, 3)).unwrap();
-    assert!(seen.inventory.includes("a", 3));
-    assert!(!seen.inventory.includes("a", 4));
-    assert!(seen.inventory.includes("before", 400));
+    let mut node = ReportedNode::of("n1");
+    node.apply(update(true, "a", 0, 3)).unwrap();
+    assert!(node.inventory.includes("a", 3));
+    assert!(!node.inventory.includes("a", 4));
+    assert!(node.inventory.includes("before", 400));
 }
 
 #[test]
 fn what_is_dumped_gives_the_same_inventory_again_and_clearing_leaves_nothing() {
-    let mut seen = ReportedNode::of("n1");
+    let mut node = ReportedNode::of("n1");
     let mut full = update(true, "a", 0, 3);
     full.volumes.push(volume("v", "ready"));
     full.drives.push(Drive {
@@ -202,20 +202,20 @@ fn what_is_dumped_gives_the_same_inventory_again_and_clearing_leaves_nothing() {
         name: "hdd".into(),
         ..Class::default()
     });
-    seen.apply(full).unwrap();
-    let dumped = seen.inventory.dump(&seen.catalog).unwrap();
+    node.apply(full).unwrap();
+    let dumped = node.inventory.dump(&node.catalog).unwrap();
     let mut again = ReportedNode::of("n1");
     again.apply(dumped.clone()).unwrap();
     assert_eq!(again.inventory.dump(&again.catalog), Some(dumped));
     again.inventory.clear(&again.catalog);
-    assert!(again.catalog.is_empty() && !again.inventory.known());
+    assert!(again.catalog.is_empty() && !again.inventory.has_inventory());
 }
 
 #[test]
-fn a_snapshot_that_is_told_in_parts_is_shown_when_it_is_whole_and_not_mixed_up_with_the_former_one()
+fn a_snapshot_that_arrives_in_parts_is_shown_when_it_is_whole_and_not_mixed_up_with_the_former_one()
 {
-    let mut seen = ReportedNode::of("n1");
-    seen.apply(InventoryUpdate {
+    let mut node = ReportedNode::of("n1");
+    node.apply(InventoryUpdate {
         volumes: vec![volume("old", "ready")],
         ..update(true, "a", 0, 7)
     })
@@ -229,40 +229,40 @@ fn a_snapshot_that_is_told_in_parts_is_shown_when_it_is_whole_and_not_mixed_up_w
         ready,
         ..update(full, "b", if full { 0 } else { 3 }, 3)
     };
-    seen.apply(part(true, "new", other, false)).unwrap();
-    assert!(!seen.inventory.complete() && !seen.inventory.includes("b", 3));
-    let kept = seen.inventory.dump(&seen.catalog).unwrap();
+    node.apply(part(true, "new", other, false)).unwrap();
+    assert!(!node.inventory.complete() && !node.inventory.includes("b", 3));
+    let kept = node.inventory.dump(&node.catalog).unwrap();
     assert_eq!((kept.instance.as_str(), kept.revision), ("a", 7));
     assert_eq!(
         (kept.volumes.len(), kept.volumes[0].name.as_str()),
         (1, "old")
     );
-    assert_eq!(seen.inventory.shown(), ("a", 7));
+    assert_eq!(node.inventory.shown(), ("a", 7));
 
     // The stream ended: the partial snapshot is dropped, and the next one starts from scratch.
-    seen.inventory.away(Instant::now());
-    seen.apply(part(true, "new", ID, false)).unwrap();
-    seen.apply(part(false, "newer", other, true)).unwrap();
-    assert!(seen.inventory.includes("b", 3));
-    assert_eq!((seen.listed(), seen.inventory.shown()), (2, ("b", 3)));
-    assert!(seen.catalog.named("old").is_empty());
+    node.inventory.away(Instant::now());
+    node.apply(part(true, "new", ID, false)).unwrap();
+    node.apply(part(false, "newer", other, true)).unwrap();
+    assert!(node.inventory.includes("b", 3));
+    assert_eq!((node.listed(), node.inventory.shown()), (2, ("b", 3)));
+    assert!(node.catalog.named("old").is_empty());
 }
 
 #[test]
-fn what_an_agent_found_of_its_host_is_shown_until_it_says_otherwise() {
+fn host_findings_are_shown_until_the_agent_reports_others() {
     let lost = Finding {
         code: "StateLost".into(),
         message: "known.json.bad-1".into(),
         ..Finding::default()
     };
-    let mut seen = ReportedNode::of("n1");
-    seen.apply(InventoryUpdate {
+    let mut node = ReportedNode::of("n1");
+    node.apply(InventoryUpdate {
         findings: vec![lost.clone()],
         ..update(true, "a", 0, 1)
     })
     .unwrap();
-    assert_eq!(seen.inventory.findings(), std::slice::from_ref(&lost));
-    let dumped = seen.inventory.dump(&seen.catalog).unwrap();
+    assert_eq!(node.inventory.findings(), std::slice::from_ref(&lost));
+    let dumped = node.inventory.dump(&node.catalog).unwrap();
     assert_eq!(
         dumped.findings,
         std::slice::from_ref(&lost),
@@ -273,13 +273,13 @@ fn what_an_agent_found_of_its_host_is_shown_until_it_says_otherwise() {
         ready: false,
         ..update(false, "a", 1, 1)
     };
-    seen.apply(part).unwrap();
-    assert_eq!(seen.inventory.findings(), std::slice::from_ref(&lost));
-    seen.apply(update(false, "a", 1, 2)).unwrap();
-    assert_eq!(seen.inventory.findings(), []);
+    node.apply(part).unwrap();
+    assert_eq!(node.inventory.findings(), std::slice::from_ref(&lost));
+    node.apply(update(false, "a", 1, 2)).unwrap();
+    assert_eq!(node.inventory.findings(), []);
     let mut endless = update(false, "a", 2, 3);
     endless.findings = vec![lost; 4096];
-    assert!(seen.apply(endless).is_err());
+    assert!(node.apply(endless).is_err());
 }
 
 fn many(range: std::ops::Range<usize>) -> Vec<Volume> {
@@ -294,8 +294,8 @@ fn many(range: std::ops::Range<usize>) -> Vec<Volume> {
 
 #[test]
 fn what_is_beyond_a_bound_is_refused_and_changes_nothing() {
-    let mut seen = ReportedNode::of("n1");
-    seen.apply(InventoryUpdate {
+    let mut node = ReportedNode::of("n1");
+    node.apply(InventoryUpdate {
         volumes: many(0..bounds::MAX_VOLUMES),
         ..update(true, "a", 0, 1)
     })
@@ -350,13 +350,13 @@ fn what_is_beyond_a_bound_is_refused_and_changes_nothing() {
             },
         ),
     ] {
-        assert_eq!(seen.apply(beyond), Err(bound.into()));
-        assert_eq!(seen.listed(), bounds::MAX_VOLUMES);
-        assert_eq!(seen.inventory.shown(), ("a", 1));
-        assert!(seen.inventory.complete());
+        assert_eq!(node.apply(beyond), Err(bound.into()));
+        assert_eq!(node.listed(), bounds::MAX_VOLUMES);
+        assert_eq!(node.inventory.shown(), ("a", 1));
+        assert!(node.inventory.complete());
     }
     // A removed volume makes space for another one.
-    seen.apply(InventoryUpdate {
+    node.apply(InventoryUpdate {
         removed_volumes: vec![many(0..1).remove(0).id],
         volumes: many(bounds::MAX_VOLUMES..bounds::MAX_VOLUMES + 1),
         ..update(false, "a", 1, 2)
@@ -367,7 +367,7 @@ fn what_is_beyond_a_bound_is_refused_and_changes_nothing() {
 #[test]
 fn what_a_node_holds_is_counted_over_all_its_updates() {
     for ready in [true, false] {
-        let mut seen = ReportedNode::of("n1");
+        let mut node = ReportedNode::of("n1");
         let large = |n: usize| InventoryUpdate {
             ready,
             volumes: vec![Volume {
@@ -377,13 +377,13 @@ fn what_a_node_holds_is_counted_over_all_its_updates() {
             ..update(n == 0, "a", n as u64, n as u64 + 1)
         };
         let taken = (0..2000)
-            .take_while(|n| seen.apply(large(*n)).is_ok())
+            .take_while(|n| node.apply(large(*n)).is_ok())
             .count();
         let expected = bounds::MAX_NODE_BYTES / bounds::MAX_VOLUME_BYTES;
         assert!((expected..expected + 50).contains(&taken), "{taken}");
         // Sending the same ones again does not increase the total.
         let mut again = large(taken - 1);
         (again.since_revision, again.revision) = (taken as u64, taken as u64 + 1);
-        seen.apply(again).unwrap();
+        node.apply(again).unwrap();
     }
 }

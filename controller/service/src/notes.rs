@@ -37,12 +37,12 @@ pub enum NotesError {
     },
     /// A newer controller wrote the file. It was not changed.
     #[error(
-        "{path} has format {found}, and this controller reads format {FORMAT}: a newer controller wrote it. Nothing was changed. Run that controller again; or move the file away, to lose which creates are in doubt and which volumes of forgotten nodes were deleted"
+        "{path} has format {format}, and this controller reads format {FORMAT}: a newer controller wrote it. Nothing was changed. Run that controller again; or move the file away, to lose which creates are in doubt and which volumes of forgotten nodes were deleted"
     )]
     Newer {
         path: PathBuf,
         /// The file's value of `format`.
-        found: String,
+        format: String,
     },
     #[error("cannot write {path}, so nothing was done; make room or see --state-dir")]
     Write {
@@ -208,8 +208,8 @@ impl Notes {
         let troubles = &self.inner.troubles;
         for copy in troubles.files(Trouble::SetAside, StateKind::Notes) {
             let at = copy.clone();
-            let looked = files::work(WRITE_DEADLINE, move || at.symlink_metadata().map(drop));
-            if looked
+            let metadata = files::work(WRITE_DEADLINE, move || at.symlink_metadata().map(drop));
+            if metadata
                 .await
                 .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
             {
@@ -247,8 +247,8 @@ impl Notes {
         result
     }
 
-    fn look<T>(&self, look: impl FnOnce(&Contents) -> T) -> T {
-        look(&self.lock().contents)
+    fn inspect<T>(&self, inspect: impl FnOnce(&Contents) -> T) -> T {
+        inspect(&self.lock().contents)
     }
 
     /// Records durably, before the node is sent a create of this name, that the create's outcome is unknown.
@@ -280,12 +280,12 @@ impl Notes {
 
     /// Returns the nodes that were sent a create of this name and have not given a final answer.
     pub fn doubts(&self, name: &str) -> BTreeSet<String> {
-        self.look(|contents| contents.doubts.get(name).cloned().unwrap_or_default())
+        self.inspect(|contents| contents.doubts.get(name).cloned().unwrap_or_default())
     }
 
     /// Returns the nodes of each name in doubt, one set for each name.
     pub fn all_doubts(&self) -> Vec<BTreeSet<String>> {
-        self.look(|contents| contents.doubts.values().cloned().collect())
+        self.inspect(|contents| contents.doubts.values().cloned().collect())
     }
 
     /// Records durably that this volume of a forgotten node was deleted. An earlier record of the same volume keeps its time.
@@ -302,7 +302,7 @@ impl Notes {
 
     /// Returns the ids of the volumes of this node that were deleted while it was forgotten.
     pub fn undelivered_deletes(&self, node: &str) -> Vec<String> {
-        self.look(|contents| {
+        self.inspect(|contents| {
             let ids = contents.deleted.keys();
             ids.filter(|id| id.rsplit_once('@').is_some_and(|(_, on)| on == node))
                 .cloned()
@@ -322,7 +322,7 @@ impl Notes {
 
     /// True if the node has returned since it was forgotten at this time, seconds since 1970.
     pub fn has_returned(&self, node: &str, given_up_at: u64) -> bool {
-        self.look(|contents| contents.returned.get(node) == Some(&given_up_at))
+        self.inspect(|contents| contents.returned.get(node) == Some(&given_up_at))
     }
 
     /// Writes the file if anything has changed since the last write. Does nothing for state without a file.
@@ -430,11 +430,11 @@ fn read(path: &Path, troubles: &StateTroubles) -> Result<io::Result<Option<Conte
     };
     // The format is checked first: a newer file may have other fields.
     if let Ok(Format { format }) = serde_json::from_slice(&text)
-        && format.as_u64().is_none_or(|found| found > FORMAT.into())
+        && format.as_u64().is_none_or(|number| number > FORMAT.into())
     {
         return Err(NotesError::Newer {
             path: path.to_owned(),
-            found: format.to_string(),
+            format: format.to_string(),
         });
     }
     match serde_json::from_slice::<Contents>(&text) {

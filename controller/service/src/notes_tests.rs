@@ -53,8 +53,8 @@ async fn a_damaged_file_is_put_aside_and_not_written_over() {
 }
 
 fn codes(notes: &Notes) -> Vec<String> {
-    let found = notes.troubles().findings().into_iter();
-    found.map(|finding| finding.code).collect()
+    let findings = notes.troubles().findings().into_iter();
+    findings.map(|finding| finding.code).collect()
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ fn a_file_of_a_newer_format_is_refused_and_left_as_it_is() {
         fs::write(&path, &text).unwrap();
         let refused = Notes::open(dir.path());
         assert!(
-            matches!(&refused, Err(NotesError::Newer { found, .. }) if found == format),
+            matches!(&refused, Err(NotesError::Newer { format: actual, .. }) if actual == format),
             "{refused:?}"
         );
         assert_eq!(fs::read_to_string(&path).unwrap(), text);

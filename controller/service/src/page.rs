@@ -95,7 +95,7 @@ mod tests {
             passing in prop::collection::vec(prop::collection::btree_set(any::<u128>(), 0..30), 1..80),
             size in 1usize..9,
         ) {
-            let mut seen: Vec<String> = Vec::new();
+            let mut listed: Vec<String> = Vec::new();
             let mut token = String::new();
             for round in 0.. {
                 let others = &passing[round % passing.len()];
@@ -104,14 +104,14 @@ mod tests {
                 let rest = ids.into_iter().filter(|id| after.as_ref().is_none_or(|after| id > after));
                 let (entries, next) = page(rest, Some(size), String::len, String::clone);
                 prop_assert!(entries.len() <= size);
-                seen.extend(entries);
+                listed.extend(entries);
                 if next.is_empty() { break; }
                 prop_assert!(next > token);
                 token = next;
             }
             for n in &stay {
                 let id = id(*n);
-                prop_assert_eq!(seen.iter().filter(|seen| **seen == id).count(), 1);
+                prop_assert_eq!(listed.iter().filter(|entry| **entry == id).count(), 1);
             }
         }
     }

@@ -56,21 +56,21 @@ pub enum PlacementError {
         nodes: Vec<String>,
     },
     /// The request names no class, and there is not exactly one.
-    #[error("parameters: class is missing; the classes are {}", listed(known))]
+    #[error("parameters: class is missing; the classes are {}", listed(classes))]
     ClassNotNamed {
         /// Names of all classes.
-        known: Vec<String>,
+        classes: Vec<String>,
     },
     /// No node has a class of this name.
     #[error(
         "parameters: class {class:?} is on no node; the classes are {}",
-        listed(known)
+        listed(classes)
     )]
     UnknownClass {
         /// Name in the request.
         class: String,
         /// Names of all classes.
-        known: Vec<String>,
+        classes: Vec<String>,
     },
     /// The accessibility requirements allow no node with an agent of this driver.
     #[error("none of the nodes in accessibility_requirements has an agent of this driver")]
@@ -149,13 +149,13 @@ pub fn place(
         .collect();
     let of = |presence| allowed.iter().filter(move |node| node.presence == presence);
     let ids = |presence| -> Vec<String> { of(presence).map(|node| node.id.clone()).collect() };
-    let asked: Vec<&Node> = of(Presence::There).copied().collect();
+    let present: Vec<&Node> = of(Presence::There).copied().collect();
     let away = ids(Presence::Coming);
-    if nodes.is_empty() || (asked.is_empty() && !away.is_empty()) {
+    if nodes.is_empty() || (present.is_empty() && !away.is_empty()) {
         return Err(PlacementError::NotReady { nodes: away });
     }
     let class = class(volume, nodes)?;
-    if asked.is_empty() {
+    if present.is_empty() {
         let gone = ids(Presence::Gone);
         return Err(if gone.is_empty() {
             PlacementError::NoSuchNode
@@ -163,7 +163,7 @@ pub fn place(
             PlacementError::Gone { nodes: gone }
         });
     }
-    let having: Vec<_> = asked
+    let having: Vec<_> = present
         .iter()
         .filter_map(|node| Some((*node, node.classes.get(&class)?)))
         .collect();
@@ -172,7 +172,7 @@ pub fn place(
         return Err(if away.is_empty() {
             PlacementError::ClassNotThere {
                 class,
-                nodes: asked.iter().map(|node| node.id.clone()).collect(),
+                nodes: present.iter().map(|node| node.id.clone()).collect(),
             }
         } else {
             PlacementError::NotReady { nodes: away }
@@ -236,28 +236,28 @@ pub(crate) fn turn(name: &str, node: &str) -> u64 {
 
 /// Returns the class of the request: the one it names if any node has it, else the only one there is.
 fn class(volume: &NewVolume, nodes: &[Node]) -> Result<String, PlacementError> {
-    let known: BTreeSet<&String> = nodes.iter().flat_map(|node| node.classes.keys()).collect();
+    let classes: BTreeSet<&String> = nodes.iter().flat_map(|node| node.classes.keys()).collect();
     // A disconnected node that reported before counts with its last report.
     let away = || -> Vec<String> {
         let silent = |node: &&Node| node.presence == Presence::Coming && node.classes.is_empty();
         let away = nodes.iter().filter(silent);
         away.map(|node| node.id.clone()).collect()
     };
-    let names = || known.iter().map(|name| (*name).clone()).collect();
+    let names = || classes.iter().map(|name| (*name).clone()).collect();
     match &volume.class {
-        Some(class) if known.contains(class) => Ok(class.clone()),
+        Some(class) if classes.contains(class) => Ok(class.clone()),
         // It may be a class of an agent that has not reported yet.
         Some(_) if !away().is_empty() => Err(PlacementError::NotReady { nodes: away() }),
         Some(class) => Err(PlacementError::UnknownClass {
             class: class.clone(),
-            known: names(),
+            classes: names(),
         }),
-        None => match known.first() {
-            Some(only) if known.len() == 1 && away().is_empty() => Ok((*only).clone()),
-            _ if known.len() <= 1 && !away().is_empty() => {
+        None => match classes.first() {
+            Some(only) if classes.len() == 1 && away().is_empty() => Ok((*only).clone()),
+            _ if classes.len() <= 1 && !away().is_empty() => {
                 Err(PlacementError::NotReady { nodes: away() })
             }
-            _ => Err(PlacementError::ClassNotNamed { known: names() }),
+            _ => Err(PlacementError::ClassNotNamed { classes: names() }),
         },
     }
 }

@@ -73,7 +73,7 @@ fn on(nodes: &[&str]) -> Vec<Topology> {
     nodes.iter().map(|node| key().of(node)).collect()
 }
 
-fn asked(requisite: &[&str], preferred: &[&str]) -> Option<TopologyRequirement> {
+fn requirements(requisite: &[&str], preferred: &[&str]) -> Option<TopologyRequirement> {
     Some(TopologyRequirement {
         requisite: on(requisite),
         preferred: on(preferred),
@@ -102,11 +102,11 @@ fn preference_comes_before_room_and_room_before_the_name() {
     let all = ["a", "b", "c", "full", "other"];
     for (topology, expected) in [
         (None, vec!["b", "c", "a"]),
-        (asked(&[], &[]), vec!["b", "c", "a"]),
-        (asked(&["a", "c"], &[]), vec!["c", "a"]),
-        (asked(&all, &["a", "b"]), vec!["a", "b", "c"]),
-        (asked(&["c"], &["c"]), vec!["c"]),
-        (asked(&[], &["full", "a"]), vec!["a", "b", "c"]),
+        (requirements(&[], &[]), vec!["b", "c", "a"]),
+        (requirements(&["a", "c"], &[]), vec!["c", "a"]),
+        (requirements(&all, &["a", "b"]), vec!["a", "b", "c"]),
+        (requirements(&["c"], &["c"]), vec!["c"]),
+        (requirements(&[], &["full", "a"]), vec!["a", "b", "c"]),
     ] {
         let got = nodes_of(&want, topology.clone(), &nodes);
         let expected = expected.into_iter().map(str::to_owned).collect();
@@ -115,7 +115,7 @@ fn preference_comes_before_room_and_room_before_the_name() {
 }
 
 #[test]
-fn no_room_says_what_is_needed_and_what_there_is() {
+fn no_room_reports_the_required_and_the_available_size() {
     let nodes = [node("a", &[("hdd", GIB)]), node("b", &[("hdd", 2 * GIB)])];
     let error = nodes_of(&want(Some("hdd"), 3 * GIB), None, &nodes);
     assert_eq!(
@@ -134,9 +134,13 @@ fn no_room_says_what_is_needed_and_what_there_is() {
 }
 
 #[test]
-fn the_only_node_is_asked_even_if_it_reported_no_room() {
+fn the_only_node_is_queried_even_if_it_reported_no_room() {
     let nodes = [node("a", &[("hdd", 0)]), node("b", &[("hdd", 2 * GIB)])];
-    let got = nodes_of(&want(Some("hdd"), GIB), asked(&["a"], &["a"]), &nodes);
+    let got = nodes_of(
+        &want(Some("hdd"), GIB),
+        requirements(&["a"], &["a"]),
+        &nodes,
+    );
     assert_eq!(got, Ok(vec!["a".into()]));
 }
 
@@ -144,7 +148,7 @@ fn the_only_node_is_asked_even_if_it_reported_no_room() {
 fn what_an_absent_agent_might_have_is_not_denied() {
     let there = node("a", &[("hdd", 0)]);
     let gone = away(node("b", &[("hdd", 9 * GIB)]));
-    let never_looked = away(node("c", &[]));
+    let never_scanned = away(node("c", &[]));
     let not_ready = |nodes: &[&str]| {
         Err(PlacementError::NotReady {
             nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
@@ -158,8 +162,11 @@ fn what_an_absent_agent_might_have_is_not_denied() {
         not_ready(&["b"])
     );
     let both = [there.clone(), gone];
-    assert_eq!(nodes_of(&hdd, asked(&["b"], &[]), &both), not_ready(&["b"]));
-    let both = [there.clone(), never_looked];
+    assert_eq!(
+        nodes_of(&hdd, requirements(&["b"], &[]), &both),
+        not_ready(&["b"])
+    );
+    let both = [there.clone(), never_scanned];
     assert_eq!(nodes_of(&ssd, None, &both), not_ready(&["c"]));
     assert_eq!(nodes_of(&want(None, GIB), None, &both), not_ready(&["c"]));
 }
@@ -171,14 +178,14 @@ fn a_class_is_named_or_the_only_one() {
     assert_eq!(nodes_of(&want(None, MIB), None, &one), Ok(vec!["a".into()]));
     assert!(matches!(
         nodes_of(&want(None, MIB), None, &two),
-        Err(PlacementError::ClassNotNamed { known }) if known == ["hdd", "ssd"]
+        Err(PlacementError::ClassNotNamed { classes }) if classes == ["hdd", "ssd"]
     ));
     assert!(matches!(
         nodes_of(&want(Some("tape"), MIB), None, &two),
-        Err(PlacementError::UnknownClass { known, .. }) if known == ["hdd", "ssd"]
+        Err(PlacementError::UnknownClass { classes, .. }) if classes == ["hdd", "ssd"]
     ));
     assert!(matches!(
-        nodes_of(&want(Some("ssd"), MIB), asked(&["a"], &[]), &two),
+        nodes_of(&want(Some("ssd"), MIB), requirements(&["a"], &[]), &two),
         Err(PlacementError::ClassNotThere { .. })
     ));
     assert!(matches!(
@@ -277,10 +284,10 @@ fn a_node_that_is_gone_for_long_makes_way_for_others_and_is_not_waited_for() {
     ];
     let want = want(Some("hdd"), GIB);
     assert_eq!(nodes_of(&want, None, &nodes), Ok(vec!["b".to_owned()]));
-    let both = asked(&["a", "b"], &["a"]);
+    let both = requirements(&["a", "b"], &["a"]);
     assert_eq!(nodes_of(&want, both, &nodes), Ok(vec!["b".to_owned()]));
     assert_eq!(
-        nodes_of(&want, asked(&["a"], &["a"]), &nodes),
+        nodes_of(&want, requirements(&["a"], &["a"]), &nodes),
         Err(PlacementError::Gone {
             nodes: vec!["a".to_owned()]
         })

@@ -73,28 +73,28 @@ impl StateTroubles {
 
     /// Records a trouble of a file. Returns true if it or its reason is new.
     pub fn raise(&self, trouble: Trouble, kind: StateKind, path: &Path, why: String) -> bool {
-        let mut known = self.lock();
-        let files = known.entry((trouble, kind)).or_default();
+        let mut troubles = self.lock();
+        let files = troubles.entry((trouble, kind)).or_default();
         files.insert(path.to_owned(), why.clone()) != Some(why)
     }
 
     /// Clears a trouble of a file. Returns true if it was raised.
     pub fn clear(&self, trouble: Trouble, kind: StateKind, path: &Path) -> bool {
-        let mut known = self.lock();
-        let Some(files) = known.get_mut(&(trouble, kind)) else {
+        let mut troubles = self.lock();
+        let Some(files) = troubles.get_mut(&(trouble, kind)) else {
             return false;
         };
         let was = files.remove(path).is_some();
         if files.is_empty() {
-            known.remove(&(trouble, kind));
+            troubles.remove(&(trouble, kind));
         }
         was
     }
 
     /// Returns the files that have this trouble.
     pub fn files(&self, trouble: Trouble, kind: StateKind) -> Vec<PathBuf> {
-        let known = self.lock();
-        let files = known.get(&(trouble, kind)).into_iter().flatten();
+        let troubles = self.lock();
+        let files = troubles.get(&(trouble, kind)).into_iter().flatten();
         files.map(|(path, _)| path.clone()).collect()
     }
 
@@ -105,8 +105,8 @@ impl StateTroubles {
 
     /// Returns one finding per trouble and kind of file. Its message names one file and the number of others.
     pub fn findings(&self) -> Vec<Finding> {
-        let known = self.lock();
-        let findings = known.iter().filter_map(|(&(trouble, kind), files)| {
+        let troubles = self.lock();
+        let findings = troubles.iter().filter_map(|(&(trouble, kind), files)| {
             let (path, why) = files.first_key_value()?;
             let path = match files.len() {
                 1 => path.display().to_string(),
@@ -149,10 +149,10 @@ mod tests {
                 let path = Path::new("/state").join(kind.name());
                 assert!(troubles.raise(trouble, kind, &path, "no space".into()));
                 assert!(!troubles.raise(trouble, kind, &path, "no space".into()));
-                let found = troubles.findings();
-                assert_eq!(found.len(), 1);
-                assert_eq!(found[0].code, trouble.code());
-                assert!(found[0].message.contains(kind.name()), "{found:?}");
+                let findings = troubles.findings();
+                assert_eq!(findings.len(), 1);
+                assert_eq!(findings[0].code, trouble.code());
+                assert!(findings[0].message.contains(kind.name()), "{findings:?}");
                 assert!(troubles.clear(trouble, kind, &path));
                 assert!(!troubles.clear(trouble, kind, &path));
                 assert_eq!(troubles.findings(), []);

@@ -147,13 +147,13 @@ impl Ask {
     }
 }
 
-/// What is to be logged.
+/// Options of `log-level`.
 #[derive(Debug, Args)]
 pub struct LogLevelArgs {
     /// off, error, warn, info, debug, trace; or target=level, separated by commas; or reset
     #[arg(value_name = "LEVEL")]
     pub level: Option<String>,
-    /// Where the controller is.
+    /// Socket of the controller to query.
     #[command(flatten)]
     pub socket: SocketArg,
 }
@@ -165,7 +165,7 @@ impl LogLevelArgs {
     }
 }
 
-/// What can be asked of one drive.
+/// Commands for one drive.
 #[derive(Debug, Subcommand)]
 pub enum DriveCommand {
     /// The same as `drivebay-controller drives`
@@ -231,45 +231,45 @@ pub struct LocateArgs {
     /// Its node, if several nodes have a drive of that name
     #[arg(long = "node", value_name = "NODE")]
     pub nodes: Vec<String>,
-    /// Where the controller is.
+    /// Socket of the controller to query.
     #[command(flatten)]
     pub socket: SocketArg,
 }
 
-/// Where the controller is, and on which nodes the drive or volume is looked for.
+/// Options that locate the controller and restrict the search for a drive or volume to nodes.
 #[derive(Debug, Args)]
 pub struct NodesArg {
     /// Its node, if several nodes have one of that name
     #[arg(long = "node", value_name = "NODE")]
     pub nodes: Vec<String>,
-    /// Where the controller is.
+    /// Socket of the controller to query.
     #[command(flatten)]
     pub socket: SocketArg,
 }
 
-/// Where the controller is, and which node is asked.
+/// Options that locate the controller and name the node to query.
 #[derive(Debug, Args)]
 pub struct OneNodeArg {
     /// The node
     #[arg(long, value_name = "NODE")]
     pub node: String,
-    /// Where the controller is.
+    /// Socket of the controller to query.
     #[command(flatten)]
     pub socket: SocketArg,
 }
 
-/// What is shown, and how.
+/// Options of `drive show` and `volume show`.
 #[derive(Debug, Args)]
 pub struct ShowOneArgs {
     /// Identity or id, or another name (name, PersistentVolume, claim, device, serial number), or a unique prefix
     #[arg(value_name = "ID")]
     pub id: String,
-    /// How to show it.
+    /// Output format, nodes and socket.
     #[command(flatten)]
     pub show: Show,
 }
 
-/// What can be done for one volume.
+/// Commands for one volume.
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
     /// The same as `drivebay-controller volumes`
@@ -305,7 +305,7 @@ Examples:
     Pv(PvArgs),
 }
 
-/// What can be done about one node.
+/// Commands for one node.
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
     /// Show all details of a node: its agent, its last sessions, and refused connections under its name
@@ -337,7 +337,7 @@ Examples:
     Remember(RememberArgs),
 }
 
-/// Which node is shown, and how.
+/// Options of `node show`.
 #[derive(Debug, Args)]
 pub struct ShowNodeArgs {
     /// Its name
@@ -346,12 +346,12 @@ pub struct ShowNodeArgs {
     /// Output format; JSON and YAML have stable field names and sizes in bytes
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub output: Format,
-    /// Where the controller is.
+    /// Socket of the controller to query.
     #[command(flatten)]
     pub socket: SocketArg,
 }
 
-/// Where the controller is.
+/// Option that locates the controller.
 #[derive(Debug, Args)]
 pub struct SocketArg {
     /// The controller's socket for its command line
@@ -359,7 +359,7 @@ pub struct SocketArg {
     pub socket: PathBuf,
 }
 
-/// How a list is shown.
+/// Output options of commands that query the controller.
 #[derive(Debug, Args)]
 pub struct Show {
     /// Output format; JSON and YAML have stable field names and sizes in bytes
@@ -368,7 +368,7 @@ pub struct Show {
     /// Only this node; may be repeated
     #[arg(long = "node", value_name = "NODE")]
     pub nodes: Vec<String>,
-    /// Where the controller is.
+    /// Socket of the controller to query.
     #[command(flatten)]
     pub socket: SocketArg,
 }
@@ -376,16 +376,16 @@ pub struct Show {
 /// Options of a list of all nodes.
 #[derive(Debug, Args)]
 pub struct ShowList {
-    /// How to show it.
+    /// Output format of the list.
     #[command(flatten)]
     pub list: ListArgs,
-    /// How often.
+    /// Poll interval of `--watch`.
     #[command(flatten)]
     pub watch: WatchArg,
     /// Only this node; may be repeated
     #[arg(long = "node", value_name = "NODE")]
     pub nodes: Vec<String>,
-    /// Where the controller is.
+    /// Socket of the controller to query.
     #[command(flatten)]
     pub socket: SocketArg,
 }
@@ -393,7 +393,7 @@ pub struct ShowList {
 /// Options of `nodes`.
 #[derive(Debug, Args)]
 pub struct NodesArgs {
-    /// How to show them.
+    /// Output, nodes and socket.
     #[command(flatten)]
     pub show: ShowList,
     /// Only nodes in this state
@@ -401,7 +401,7 @@ pub struct NodesArgs {
     pub state: Option<NodeState>,
 }
 
-/// How a node stands with the controller.
+/// State of a node, as the controller reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum NodeState {
     /// Its agent is connected
@@ -432,7 +432,7 @@ pub struct DrivesArgs {
     /// Only these, by name or unique prefix
     #[arg(value_name = "DRIVE")]
     pub names: Vec<String>,
-    /// How to show them.
+    /// Output, nodes and socket.
     #[command(flatten)]
     pub show: ShowList,
     /// Include virtual devices and partitions (loop, ram, dm, ...)
@@ -455,7 +455,7 @@ pub struct VolumesArgs {
     /// Only these, by name or unique prefix
     #[arg(value_name = "VOLUME")]
     pub names: Vec<String>,
-    /// How to show them.
+    /// Output, nodes and socket.
     #[command(flatten)]
     pub show: ShowList,
     /// Only volumes of this class of drives
@@ -485,18 +485,18 @@ pub struct SnapshotsArgs {
     /// Only snapshots of these volumes, by name or unique prefix
     #[arg(value_name = "VOLUME")]
     pub names: Vec<String>,
-    /// How to show them.
+    /// Output, nodes and socket.
     #[command(flatten)]
     pub show: ShowList,
 }
 
 /// Parses the sort order of volumes of all nodes. Refuses an order by usage, which only each node's own agent measures.
 fn sort_without_usage() -> impl TypedValueParser<Value = VolumeSort> {
-    let known = VolumeSort::value_variants()
+    let values = VolumeSort::value_variants()
         .iter()
         .filter(|by| !matches!(by, VolumeSort::Used | VolumeSort::Full))
         .filter_map(ValueEnum::to_possible_value);
-    PossibleValuesParser::new(known).try_map(|word| VolumeSort::from_str(&word, false))
+    PossibleValuesParser::new(values).try_map(|word| VolumeSort::from_str(&word, false))
 }
 
 /// Options of `volume pv`.
@@ -508,7 +508,7 @@ pub struct PvArgs {
     /// For whom.
     #[command(flatten)]
     pub claim: PvClaimArgs,
-    /// Where the controller is.
+    /// Socket of the controller to query.
     #[command(flatten)]
     pub socket: SocketArg,
 }
@@ -528,7 +528,7 @@ pub struct ForgetArgs {
     /// Print the entry; change nothing
     #[arg(long, conflicts_with_all = ["config", "confirm"])]
     pub print: bool,
-    /// Where the controller is.
+    /// Socket of the controller to query.
     #[command(flatten)]
     pub socket: SocketArg,
 }

@@ -39,9 +39,9 @@ pub enum ClaimsError {
     },
     /// The object is not a list of PersistentVolumes.
     #[error(
-        "{} holds a {found}, not a list of PersistentVolumes; make it with `kubectl get pv -o json`", path.display()
+        "{} holds a {kind}, not a list of PersistentVolumes; make it with `kubectl get pv -o json`", path.display()
     )]
-    OtherKind { path: PathBuf, found: String },
+    OtherKind { path: PathBuf, kind: String },
     /// The text is the first page of a longer list.
     #[error(
         "{} is only a part of the list; make it with `kubectl get pv -o json`", path.display()
@@ -173,9 +173,9 @@ impl Claims {
                 }
             }
         })?;
-        let other = |found: String| ClaimsError::OtherKind {
+        let other = |kind: String| ClaimsError::OtherKind {
             path: owned(),
-            found,
+            kind,
         };
         // kubectl prints a List; the API server sends a PersistentVolumeList, whose items have no kind.
         let any_kind = list.kind == "PersistentVolumeList";

@@ -28,16 +28,16 @@ const CHANGE: Duration = Duration::from_secs(70);
 /// A connection to the controller.
 #[derive(Debug)]
 pub struct Client {
-    asked: CalledProgram,
+    program: CalledProgram,
     inner: ClusterClient<Channel>,
 }
 
 impl Client {
     /// Connects to the controller's socket.
     pub async fn connect(socket: &Path) -> Result<Self, AskError> {
-        let (asked, channel) = CalledProgram::dial(&CONTROLLER, socket).await?;
+        let (program, channel) = CalledProgram::dial(&CONTROLLER, socket).await?;
         let inner = ClusterClient::new(channel).max_decoding_message_size(MAX_ANSWER);
-        Ok(Self { asked, inner })
+        Ok(Self { program, inner })
     }
 
     /// Returns these nodes, or all if none is named, ordered by id.
@@ -60,13 +60,13 @@ impl Client {
 
     async fn nodes_with(&mut self, request: ListNodesRequest) -> Result<Vec<Node>, AskError> {
         let call = self.inner.list_nodes(request);
-        let stream = self.asked.answered(call).await?.into_inner();
+        let stream = self.program.answered(call).await?.into_inner();
         let mut incoming = self.incoming(stream);
-        let mut known = Vec::new();
+        let mut nodes = Vec::new();
         while let Some(node) = incoming.next().await? {
-            known.push(node);
+            nodes.push(node);
         }
-        Ok(known)
+        Ok(nodes)
     }
 
     /// Forwarded to the node's agent.
@@ -75,7 +75,7 @@ impl Client {
         request: LocateDriveRequest,
     ) -> Result<LocateDriveResponse, AskError> {
         let call = self.inner.locate_drive(request);
-        let answer = self.asked.answered_within(CHANGE, call).await?;
+        let answer = self.program.answered_within(CHANGE, call).await?;
         Ok(answer.into_inner())
     }
 
@@ -85,7 +85,7 @@ impl Client {
         request: CordonDriveRequest,
     ) -> Result<CordonDriveResponse, AskError> {
         let call = self.inner.cordon_drive(request);
-        let answer = self.asked.answered_within(CHANGE, call).await?;
+        let answer = self.program.answered_within(CHANGE, call).await?;
         Ok(answer.into_inner())
     }
 
@@ -95,7 +95,7 @@ impl Client {
         request: MoveVolumesRequest,
     ) -> Result<MoveVolumesResponse, AskError> {
         let call = self.inner.move_volumes(request);
-        let answer = self.asked.answered_within(CHANGE, call).await?;
+        let answer = self.program.answered_within(CHANGE, call).await?;
         Ok(answer.into_inner())
     }
 
@@ -105,7 +105,7 @@ impl Client {
         request: CancelMovesRequest,
     ) -> Result<CancelMovesResponse, AskError> {
         let call = self.inner.cancel_moves(request);
-        let answer = self.asked.answered_within(CHANGE, call).await?;
+        let answer = self.program.answered_within(CHANGE, call).await?;
         Ok(answer.into_inner())
     }
 
@@ -115,7 +115,7 @@ impl Client {
         request: ListMovesRequest,
     ) -> Result<ListMovesResponse, AskError> {
         let call = self.inner.list_moves(request);
-        let answer = self.asked.answered_within(CHANGE, call).await?;
+        let answer = self.program.answered_within(CHANGE, call).await?;
         Ok(answer.into_inner())
     }
 
@@ -123,7 +123,7 @@ impl Client {
     pub async fn drives(&mut self, nodes: &[String]) -> Result<Incoming<NodeDrives>, AskError> {
         let nodes = nodes.to_vec();
         let call = self.inner.list_drives(ListDrivesRequest { nodes });
-        let stream = self.asked.answered(call).await?.into_inner();
+        let stream = self.program.answered(call).await?.into_inner();
         Ok(self.incoming(stream))
     }
 
@@ -137,7 +137,7 @@ impl Client {
         let call = self
             .inner
             .list_volumes(ListVolumesRequest { nodes, deleted });
-        let stream = self.asked.answered(call).await?.into_inner();
+        let stream = self.program.answered(call).await?.into_inner();
         Ok(self.incoming(stream))
     }
 
@@ -146,23 +146,23 @@ impl Client {
         let call = self
             .inner
             .get_volume(GetVolumeRequest { id: id.to_owned() });
-        Ok(self.asked.answered(call).await?.into_inner())
+        Ok(self.program.answered(call).await?.into_inner())
     }
 
     /// Returns the findings about the controller itself.
     pub async fn controller(&mut self) -> Result<GetControllerResponse, AskError> {
         let call = self.inner.get_controller(GetControllerRequest {});
-        Ok(self.asked.answered(call).await?.into_inner())
+        Ok(self.program.answered(call).await?.into_inner())
     }
 
     /// Returns the error for an answer that violates the protocol.
     pub fn senseless(&self, what: &'static str) -> AskError {
-        self.asked.senseless(what)
+        self.program.senseless(what)
     }
 
     fn incoming<T>(&self, stream: Streaming<T>) -> Incoming<T> {
         Incoming {
-            asked: self.asked.clone(),
+            program: self.program.clone(),
             stream,
         }
     }
@@ -171,13 +171,13 @@ impl Client {
 /// A streamed answer.
 #[derive(Debug)]
 pub struct Incoming<T> {
-    asked: CalledProgram,
+    program: CalledProgram,
     stream: Streaming<T>,
 }
 
 impl<T> Incoming<T> {
     /// Receives the next message; None at the end of a complete answer.
     pub async fn next(&mut self) -> Result<Option<T>, AskError> {
-        self.asked.answered(self.stream.message()).await
+        self.program.answered(self.stream.message()).await
     }
 }

@@ -25,23 +25,23 @@ fn command() -> clap::Command {
 }
 
 fn candidates(what: Named) -> Vec<CompletionCandidate> {
-    known(what, &complete::typed(env::args_os()))
+    query_candidates(what, &complete::typed(env::args_os()))
 }
 
 /// Returns the controller's objects of this kind. `words`: the command line so far.
-pub(super) fn known(what: Named, words: &[OsString]) -> Vec<CompletionCandidate> {
-    let mut found = Vec::new();
+pub(super) fn query_candidates(what: Named, words: &[OsString]) -> Vec<CompletionCandidate> {
+    let mut offers = Vec::new();
     if let Ok(runtime) = Builder::new_current_thread().enable_all().build() {
         // An error cannot be shown during completion.
-        let _ = runtime.block_on(async { timeout(LIMIT, ask(what, words, &mut found)).await });
+        let _ = runtime.block_on(async { timeout(LIMIT, query(what, words, &mut offers)).await });
     }
-    found
+    offers
 }
 
-async fn ask(
+async fn query(
     what: Named,
     words: &[OsString],
-    found: &mut Vec<CompletionCandidate>,
+    offers: &mut Vec<CompletionCandidate>,
 ) -> Result<(), AskError> {
     let environment = env::var_os("DRIVEBAY_CONTROLLER_SOCKET");
     let socket = complete::socket(words, environment, DEFAULT_SOCKET);
@@ -53,11 +53,11 @@ async fn ask(
         Named::Snapshot | Named::SnapshotOrGroup => {}
         Named::Node => {
             let nodes = client.nodes(&[]).await?;
-            *found = of_nodes(nodes.iter().map(|node| node.node_id.as_str()));
+            *offers = of_nodes(nodes.iter().map(|node| node.node_id.as_str()));
         }
         Named::Class => {
             let nodes = client.nodes(&nodes).await?;
-            *found = of_classes(nodes.iter().flat_map(|node| &node.classes));
+            *offers = of_classes(nodes.iter().flat_map(|node| &node.classes));
         }
         Named::Drive => {
             // Kernel names are not unique across nodes: each may have an sda.
@@ -67,13 +67,13 @@ async fn ask(
             };
             let mut incoming = client.drives(&nodes).await?;
             while let Some(node) = incoming.next().await? {
-                found.extend(of_drives(&node.drives, name));
+                offers.extend(of_drives(&node.drives, name));
             }
         }
         Named::Volume | Named::Quarantined => {
             let mut incoming = client.volumes(&nodes, what == Named::Quarantined).await?;
             while let Some(there) = incoming.next().await? {
-                found.extend(match what {
+                offers.extend(match what {
                     Named::Quarantined => of_quarantined(&there.volume),
                     _ => of_volumes(&there.volume),
                 });

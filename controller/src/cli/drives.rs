@@ -49,7 +49,7 @@ pub async fn run(
     terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    let known = nodes::known(client, &args.show.nodes).await?;
+    let listed_nodes = nodes::query(client, &args.show.nodes).await?;
     let list = &args.show.list;
     let wide = list.output.is_wide();
     let mut columns = columns(wide);
@@ -112,25 +112,25 @@ pub async fn run(
             }
         }
     } else {
-        let mut found: Vec<(Rc<NodeDrives>, Drive)> = Vec::new();
+        let mut entries: Vec<(Rc<NodeDrives>, Drive)> = Vec::new();
         while let Some(mut node) = incoming.next().await? {
             let drives = std::mem::take(&mut node.drives);
             let node = Rc::new(node);
-            found.extend(drives.into_iter().map(|drive| (node.clone(), drive)));
+            entries.extend(drives.into_iter().map(|drive| (node.clone(), drive)));
         }
         let mut chosen = BTreeSet::new();
         for name in &args.names {
             let typed = Typed::new(name, None);
-            chosen.extend(select(&found, typed, DRIVE, |(_, drive)| {
+            chosen.extend(select(&entries, typed, DRIVE, |(_, drive)| {
                 drive_names(drive)
             })?);
         }
         let all_of_them = args.names.is_empty();
-        let found = found.into_iter().enumerate();
-        let found = found.filter(|(at, _)| all_of_them || chosen.contains(at));
-        let mut found: Vec<_> = found.map(|(_, one)| one).collect();
-        sort(&mut found, by, |(_, drive)| drive);
-        for (node, drive) in &found {
+        let entries = entries.into_iter().enumerate();
+        let entries = entries.filter(|(at, _)| all_of_them || chosen.contains(at));
+        let mut entries: Vec<_> = entries.map(|(_, one)| one).collect();
+        sort(&mut entries, by, |(_, drive)| drive);
+        for (node, drive) in &entries {
             show(node, drive)?;
         }
     }
@@ -151,7 +151,7 @@ pub async fn run(
         false => String::new(),
     };
     let gap = if legend.is_empty() { "" } else { "\n" };
-    let below = legend + gap + &tally.text(terminal) + &hidden + &nodes::footnotes(&known);
+    let below = legend + gap + &tally.text(terminal) + &hidden + &nodes::footnotes(&listed_nodes);
     listing.end(&nothing, &below)?;
     Ok(())
 }

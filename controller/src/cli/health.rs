@@ -31,7 +31,7 @@ pub async fn run(
     terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    let known = nodes::known(client, &args.nodes).await?;
+    let listed_nodes = nodes::query(client, &args.nodes).await?;
     let mut health = Health::default();
     let mut unclaimed = 0_usize;
     let mut abnormal: BTreeMap<String, Vec<Volume>> = BTreeMap::new();
@@ -68,7 +68,7 @@ pub async fn run(
         health.add(&node.node_id, drives, &volumes);
     }
     health.add_controller(&client.controller().await?.findings);
-    for node in &known {
+    for node in &listed_nodes {
         health.problems.extend(of_node(node));
         // Those of a disconnected node are outdated.
         if !node.known_state().is_some_and(NodeState::is_absent) {
@@ -80,7 +80,7 @@ pub async fn run(
                 .push(format!("node {} is forgotten", node.node_id));
         }
     }
-    if known.is_empty() {
+    if listed_nodes.is_empty() {
         health.problems.push(Problem {
             severity: Severity::Starting,
             kind: Kind::Node,
@@ -125,12 +125,14 @@ fn reason(message: &str) -> Reason {
 /// Returns the problem of a volume that shares its name with another volume, or that another node has, too.
 fn of_duplicate(there: &VolumeOnNode) -> Option<Problem> {
     let volume = there.volume.as_ref()?;
-    let found = [
+    let messages = [
         ("DuplicateName", &there.duplicate),
         ("VolumeOnTwoNodes", &there.other_copy),
     ];
-    let found = found.into_iter().filter(|(_, message)| !message.is_empty());
-    let reasons = found.map(|(code, message)| Reason {
+    let messages = messages
+        .into_iter()
+        .filter(|(_, message)| !message.is_empty());
+    let reasons = messages.map(|(code, message)| Reason {
         code: code.to_owned(),
         ..reason(message)
     });
@@ -148,7 +150,7 @@ fn of_duplicate(there: &VolumeOnNode) -> Option<Problem> {
 }
 
 fn of_node(node: &Node) -> Option<Problem> {
-    let (severity, told) = match node.known_state() {
+    let (severity, cause) = match node.known_state() {
         Some(NodeState::Connected | NodeState::Forgotten) if node.notes.is_empty() => return None,
         Some(NodeState::Connected | NodeState::Forgotten) => (Severity::Warning, None),
         Some(NodeState::Starting) => (
@@ -161,13 +163,13 @@ fn of_node(node: &Node) -> Option<Problem> {
                 seconds => format!(" for {}", human_seconds(seconds)),
             };
             let volumes = count(node.volumes);
-            let told = format!(
+            let cause = format!(
                 "its agent is disconnected{long}, so the state of {volumes} there is unknown; check the machine, its network and the agent"
             );
-            (Severity::Away, Some(told))
+            (Severity::Away, Some(cause))
         }
     };
-    let told = told.iter().map(|told| reason(told));
+    let causes = cause.iter().map(|cause| reason(cause));
     Some(Problem {
         severity,
         kind: Kind::Node,
@@ -175,7 +177,7 @@ fn of_node(node: &Node) -> Option<Problem> {
         id: node.node_id.clone(),
         name: String::new(),
         claim: String::new(),
-        reasons: told
+        reasons: causes
             .chain(node.notes.iter().map(|note| reason(note)))
             .collect(),
         volumes: Vec::new(),

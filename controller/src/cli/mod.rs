@@ -162,10 +162,11 @@ pub fn run(command: &Ask) -> ExitCode {
 static GIVEN: OnceLock<Given> = OnceLock::new();
 
 fn given(command: &Ask) -> Given {
-    let known = std::env::var_os("DRIVEBAY_CONTROLLER_SOCKET").unwrap_or(DEFAULT_SOCKET.into());
+    let default_socket =
+        std::env::var_os("DRIVEBAY_CONTROLLER_SOCKET").unwrap_or(DEFAULT_SOCKET.into());
     let socket = command
         .socket()
-        .filter(|socket| socket.as_os_str() != known);
+        .filter(|socket| socket.as_os_str() != default_socket);
     Given {
         program: "drivebay-controller",
         socket: socket.map_or_else(String::new, |socket| {
@@ -308,7 +309,7 @@ fn execute_on(
         }),
         Ask::LogLevel(args) => wait(async {
             let filter = LogLevelArgs::filter(args.level.as_deref());
-            let now = logging::ask(&CONTROLLER, &args.socket.socket, filter).await?;
+            let now = logging::query_level(&CONTROLLER, &args.socket.socket, filter).await?;
             writeln!(out, "{now}").map_err(CommandError::Output)
         }),
         Ask::Volume(VolumeCommand::Pv(args)) => wait(async {
@@ -320,13 +321,13 @@ fn execute_on(
             one_node::run(&mut client, args, now, terminal, out).await
         }),
         Ask::Node(NodeCommand::Forget(args)) => {
-            let ask = || {
+            let query_loss = || {
                 wait(async {
                     let mut client = Client::connect(&args.socket.socket).await?;
                     Ok(node::loss(&mut client, &args.node).await?)
                 })
             };
-            node::forget(args, SystemTime::now(), ask, out, notes)
+            node::forget(args, SystemTime::now(), query_loss, out, notes)
         }
         Ask::Node(NodeCommand::Remember(args)) => node::remember(args, out),
     }

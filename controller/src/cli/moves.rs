@@ -108,7 +108,7 @@ pub(super) async fn move_volume(
     terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    super::nodes::known(client, &args.at.nodes).await?;
+    super::nodes::query(client, &args.at.nodes).await?;
     let volume = one::find(client, &args.volume, &args.at.nodes, Part::Whole).await?;
     let node = volume.node.as_str();
     let to = match &args.to {
@@ -134,7 +134,7 @@ pub(super) async fn list(
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let node = &args.at.node;
-    super::nodes::known(client, slice::from_ref(node)).await?;
+    super::nodes::query(client, slice::from_ref(node)).await?;
     let devices = devices(client, node).await?;
     let node = node.clone();
     let listed = Through {

@@ -85,7 +85,7 @@ pub struct Loss {
 /// Fetches the node and its existing volumes from the controller.
 pub async fn loss(client: &mut Client, node: &str) -> Result<Loss, AskError> {
     let named = [node.to_owned()];
-    let known = client.nodes(&named).await?;
+    let nodes = client.nodes(&named).await?;
     let mut volumes = Vec::new();
     let mut incoming = client.volumes(&named, false).await?;
     while let Some(there) = incoming.next().await? {
@@ -95,17 +95,17 @@ pub async fn loss(client: &mut Client, node: &str) -> Result<Loss, AskError> {
         volumes.extend(there.volume);
     }
     Ok(Loss {
-        node: known.into_iter().find(|known| known.node_id == node),
+        node: nodes.into_iter().find(|entry| entry.node_id == node),
         volumes,
     })
 }
 
-/// Runs `node forget`. Calls `ask` only if the node is not forgotten already. Without a config file, prints the
+/// Runs `node forget`. Calls `query_loss` only if the node is not forgotten already. Without a config file, prints the
 /// entry to `out`, and what is lost to `notes`.
 pub fn forget(
     args: &ForgetArgs,
     now: SystemTime,
-    ask: impl FnOnce() -> Result<Loss, CommandError>,
+    query_loss: impl FnOnce() -> Result<Loss, CommandError>,
     out: &mut dyn Write,
     notes: &mut dyn Write,
 ) -> Result<(), CommandError> {
@@ -119,7 +119,7 @@ pub fn forget(
     let stanza = edit::stanza(node, now).map_err(NodeError::Edit)?;
     // The command line requires --print if --config is missing.
     let Some(config) = &args.config else {
-        let loss = ask()?;
+        let loss = query_loss()?;
         may_be_given_up(node, &loss).map_err(CommandError::Node)?;
         write(notes, &shown(node, &loss))?;
         return write(out, &stanza);
@@ -128,13 +128,13 @@ pub fn forget(
     if let Some(at) = settings.forgotten.since(node) {
         let at = OffsetDateTime::from(at).format(&Rfc3339);
         let since = at.map_or_else(|_| String::new(), |at| format!(", since {at}"));
-        let said = format!(
+        let message = format!(
             "{node} is forgotten in {} already{since}; nothing was changed\n",
             config.display()
         );
-        return write(out, &said);
+        return write(out, &message);
     }
-    let loss = ask()?;
+    let loss = query_loss()?;
     may_be_given_up(node, &loss).map_err(CommandError::Node)?;
     if args.confirm.is_none() {
         let text = format!(

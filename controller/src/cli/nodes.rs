@@ -26,7 +26,7 @@ pub async fn run(
     terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    let nodes = known(client, &args.show.nodes).await?;
+    let nodes = query(client, &args.show.nodes).await?;
     let list = &args.show.list;
     let wide = list.output.is_wide();
     let mut listing = Listing::new(out, list, terminal, "nodes", &columns(wide), YIELDING);
@@ -55,7 +55,7 @@ pub async fn run(
 }
 
 /// Returns these nodes, or all if none is named. Fails if a named node is unknown, since an empty output would look like a healthy node.
-pub async fn known(client: &mut Client, names: &[String]) -> Result<Vec<Node>, CommandError> {
+pub async fn query(client: &mut Client, names: &[String]) -> Result<Vec<Node>, CommandError> {
     let nodes = client.nodes(names).await?;
     let unknown: Vec<String> = names
         .iter()

@@ -76,9 +76,9 @@ pub(super) async fn find_drive(
     nodes: &[String],
     part: Part,
 ) -> Result<OnNode<Drive>, CommandError> {
-    nodes::known(client, nodes).await?;
+    nodes::query(client, nodes).await?;
     let typed = Typed::new(name, None);
-    let mut found: Vec<OnNode<Drive>> = Vec::new();
+    let mut candidates: Vec<OnNode<Drive>> = Vec::new();
     let mut incoming = client.drives(nodes).await?;
     while let Some(node) = incoming.next().await? {
         let here = !node.known_state().is_some_and(NodeState::is_absent);
@@ -86,7 +86,7 @@ pub(super) async fn find_drive(
             .drives
             .into_iter()
             .filter(|drive| typed.fits(&drive_names(drive)));
-        found.extend(meant.map(|it| OnNode {
+        candidates.extend(meant.map(|it| OnNode {
             node: node.node_id.clone(),
             claim: String::new(),
             here,
@@ -94,20 +94,20 @@ pub(super) async fn find_drive(
         }));
     }
     // A drive that was moved is still listed on its former node, as last reported.
-    let here: Vec<String> = found
+    let here: Vec<String> = candidates
         .iter()
         .filter(|there| there.here)
         .map(|there| there.it.id.clone())
         .collect();
-    found.retain(|there| there.here || !here.contains(&there.it.id));
-    let meant = pick(&found, typed, DRIVE, part, |there| {
+    candidates.retain(|there| there.here || !here.contains(&there.it.id));
+    let meant = pick(&candidates, typed, DRIVE, part, |there| {
         let names = drive_names(&there.it);
         let label = format!("node {}, {}", there.node, names.label);
         Names { label, ..names }
     });
     let id = meant?.it.id.clone();
-    let mut found = found.into_iter();
-    let drive = found.find(|there| there.it.id == id);
+    let mut candidates = candidates.into_iter();
+    let drive = candidates.find(|there| there.it.id == id);
     drive.ok_or_else(|| {
         let (kind, name) = (DRIVE, name.to_owned());
         PickError::None { kind, name }.into()
@@ -141,7 +141,7 @@ pub async fn volume(
     terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    nodes::known(client, &args.show.nodes).await?;
+    nodes::query(client, &args.show.nodes).await?;
     let volume = find(client, &args.id, &args.show.nodes, Part::Beginning).await?;
     let node = std::slice::from_ref(&volume.node);
     let mut drive = None;
@@ -190,7 +190,7 @@ pub(super) async fn find(
         });
     }
     let typed = Typed::new(name, None);
-    let mut found: Vec<OnNode<Volume>> = Vec::new();
+    let mut candidates: Vec<OnNode<Volume>> = Vec::new();
     let mut incoming = client.volumes(nodes, true).await?;
     while let Some(there) = incoming.next().await? {
         let Some(volume) = there.volume else { continue };
@@ -199,7 +199,7 @@ pub(super) async fn find(
             _ => there.claim,
         };
         if typed.fits(&volume_names(&volume, &claim)) {
-            found.push(OnNode {
+            candidates.push(OnNode {
                 node: there.node_id,
                 claim,
                 here: true,
@@ -207,14 +207,14 @@ pub(super) async fn find(
             });
         }
     }
-    let meant = pick(&found, typed, VOLUME, part, |there| {
+    let meant = pick(&candidates, typed, VOLUME, part, |there| {
         volume_names(&there.it, &there.claim)
     })?;
     let id = meant.it.id.clone();
     let node = meant.node.clone();
     let is_it = |one: &OnNode<Volume>| one.it.id == id && one.node == node;
-    let at = found.iter().position(is_it).unwrap_or_default();
-    Ok(found.swap_remove(at))
+    let at = candidates.iter().position(is_it).unwrap_or_default();
+    Ok(candidates.swap_remove(at))
 }
 
 fn shown<J: Serialize>(

@@ -33,7 +33,7 @@ pub async fn run(
     terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    let known = nodes::known(client, &args.show.nodes).await?;
+    let listed_nodes = nodes::query(client, &args.show.nodes).await?;
     let list = &args.show.list;
     let wide = list.output.is_wide();
     let mut columns = columns(wide);
@@ -71,7 +71,7 @@ pub async fn run(
         0 => "no snapshots\n".to_owned(),
         all => format!("none of {}\n", count(all, "snapshot")),
     };
-    let below = tally.text(terminal) + &nodes::footnotes(&known);
+    let below = tally.text(terminal) + &nodes::footnotes(&listed_nodes);
     listing.end(&nothing, &below)?;
     Ok(())
 }

@@ -113,7 +113,7 @@ pub async fn run(
     out: &mut dyn Write,
     notes: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    let known = nodes::known(client, &args.show.nodes).await?;
+    let listed_nodes = nodes::query(client, &args.show.nodes).await?;
     if let Some(claims) = claims {
         claims.must_fit(client).await?;
     }
@@ -211,7 +211,7 @@ pub async fn run(
         0 => "no volumes\n".to_owned(),
         _ => format!("none of {}\n", drivebay_common::units::count(all, "volume")),
     };
-    let told = if wants_unclaimed && all > 0 {
+    let summary = if wants_unclaimed && all > 0 {
         tally.describe()
     } else {
         String::new()
@@ -220,10 +220,10 @@ pub async fn run(
         true => String::new(),
         false => legend.text("`drivebay-controller volume show`", terminal),
     };
-    let below = legend + &nodes::footnotes(&known) + &told;
+    let below = legend + &nodes::footnotes(&listed_nodes) + &summary;
     listing.end(&nothing, &below)?;
     if list.output.document().is_some() || list.output == ListFormat::Name {
-        write(notes, &told)?;
+        write(notes, &summary)?;
     }
     Ok(())
 }

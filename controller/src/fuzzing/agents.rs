@@ -49,10 +49,10 @@ pub(super) fn targets() -> Vec<Target> {
 
 /// Concatenates updates, each preceded by its length (two bytes, little-endian).
 fn updates() -> Vec<Vec<u8>> {
-    let told = recorded("WatchInventory response ");
+    let messages = recorded("WatchInventory response ");
     let framed = |update: &Vec<u8>| [&(update.len() as u16).to_le_bytes()[..], update].concat();
-    let mut seeds: Vec<Vec<u8>> = told.iter().map(framed).collect();
-    seeds.push(told.iter().flat_map(framed).collect());
+    let mut seeds: Vec<Vec<u8>> = messages.iter().map(framed).collect();
+    seeds.push(messages.iter().flat_map(framed).collect());
     seeds
 }
 
@@ -98,7 +98,9 @@ fn inventory(data: &[u8]) {
 }
 
 /// Returns agents with one node, whose inventory is the input.
-pub(super) fn known(update: Option<InventoryUpdate>) -> (watch::Sender<ForgottenNodes>, Agents) {
+pub(super) fn with_node(
+    update: Option<InventoryUpdate>,
+) -> (watch::Sender<ForgottenNodes>, Agents) {
     let (keep, forgotten_nodes) = watch::channel(ForgottenNodes::new());
     let agents = Agents::new(forgotten_nodes, Notes::in_memory());
     let facts = drivebay_service::agents::Facts {
@@ -117,8 +119,8 @@ pub(super) fn known(update: Option<InventoryUpdate>) -> (watch::Sender<Forgotten
 }
 
 pub(super) fn golden() -> InventoryUpdate {
-    let known = drivebay_proto::controller::LastKnown::decode(KNOWN).unwrap();
-    known.inventory.unwrap()
+    let last_known = drivebay_proto::controller::LastKnown::decode(KNOWN).unwrap();
+    last_known.inventory.unwrap()
 }
 
 /// An accepted certificate contains its node id verbatim, and the id is valid.

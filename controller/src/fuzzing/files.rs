@@ -78,7 +78,7 @@ fn last_known(data: &[u8]) {
     let store = Store::open(dir.path()).unwrap();
     let path = dir.path().join("nodes/golden0.known");
     fs::write(&path, data).unwrap();
-    let (_keep, agents) = agents::known(None);
+    let (_keep, agents) = agents::with_node(None);
     let _ = store.load(&agents);
     assert_eq!(fs::read(&path).unwrap(), data, "reading changes no file");
 }

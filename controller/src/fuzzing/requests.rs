@@ -137,7 +137,7 @@ fn fine<T: Message>(answer: Result<Response<T>, Status>) {
 }
 
 async fn answered(service: &ControllerService, kind: u8, data: &[u8]) {
-    macro_rules! ask {
+    macro_rules! send {
         ($call:ident) => {
             if let Ok(request) = Message::decode(data) {
                 fine(service.$call(Request::new(request)).await);
@@ -145,15 +145,15 @@ async fn answered(service: &ControllerService, kind: u8, data: &[u8]) {
         };
     }
     match kind % 9 {
-        0 => ask!(create_volume),
-        1 => ask!(delete_volume),
-        2 => ask!(controller_expand_volume),
-        3 => ask!(validate_volume_capabilities),
-        4 => ask!(get_capacity),
-        5 => ask!(list_volumes),
-        6 => ask!(controller_get_volume),
-        7 => ask!(create_volume_group_snapshot),
-        _ => ask!(get_volume_group_snapshot),
+        0 => send!(create_volume),
+        1 => send!(delete_volume),
+        2 => send!(controller_expand_volume),
+        3 => send!(validate_volume_capabilities),
+        4 => send!(get_capacity),
+        5 => send!(list_volumes),
+        6 => send!(controller_get_volume),
+        7 => send!(create_volume_group_snapshot),
+        _ => send!(get_volume_group_snapshot),
     }
 }
 
@@ -168,7 +168,7 @@ fn csi_controller(data: &[u8]) {
     };
     RUNTIME.with_borrow(|runtime| {
         runtime.block_on(async {
-            let (_keep, agents) = agents::known(Some(agents::golden()));
+            let (_keep, agents) = agents::with_node(Some(agents::golden()));
             let config = ControllerConfig {
                 driver_name: "csi.drivebay.io".into(),
                 health_api: HealthApi::Legacy,

@@ -242,8 +242,8 @@ fn contents(secret: Option<&Secret>, name: &str) -> Result<Option<TlsSecret>, Ce
     }))
 }
 
-fn filled(found: Option<Secret>, name: &str, with: &TlsSecret) -> Secret {
-    let mut secret = found.unwrap_or_else(|| Secret {
+fn filled(existing: Option<Secret>, name: &str, with: &TlsSecret) -> Secret {
+    let mut secret = existing.unwrap_or_else(|| Secret {
         metadata: metadata(name),
         type_: Some("kubernetes.io/tls".to_owned()),
         ..Secret::default()
@@ -259,8 +259,8 @@ fn filled(found: Option<Secret>, name: &str, with: &TlsSecret) -> Secret {
     secret
 }
 
-fn published(found: Option<ConfigMap>, name: &str, ca: &str) -> ConfigMap {
-    let mut map = found.unwrap_or_else(|| ConfigMap {
+fn published(existing: Option<ConfigMap>, name: &str, ca: &str) -> ConfigMap {
+    let mut map = existing.unwrap_or_else(|| ConfigMap {
         metadata: metadata(name),
         ..ConfigMap::default()
     });

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_claim_and_both_nodes_are_told_as_a_warning_which_copy_is_used_and_what_to_do() {
+    fn the_claim_and_both_nodes_get_a_warning_with_the_copy_in_use_and_what_to_do() {
         let due = due(&[shared(1, [1, 2])]);
         let [of_a, of_b, of_claim] = due.try_into().unwrap();
         for (notice, node, other) in [(&of_a, "a", "b"), (&of_b, "b", "a")] {
@@ -148,19 +148,22 @@ mod tests {
     }
 
     #[test]
-    fn each_is_told_once_until_the_copies_are_others() {
+    fn each_is_reported_once_until_the_copies_are_others() {
         let before = shared(1, [1, 2]);
-        let told = digests(std::slice::from_ref(&before));
+        let reported = digests(std::slice::from_ref(&before));
         let mut reworded = before.clone();
         reworded.volume.details = "node b is not read now".into();
-        assert_eq!(digests(&[reworded]), told);
+        assert_eq!(digests(&[reworded]), reported);
         let mut other_drive = before.clone();
         other_drive.volume.copies[1].1 = "wwn-c".into();
         let mut other_newer = before;
         other_newer.volume.newer = None;
         for changed in [shared(1, [3, 2]), other_drive, other_newer] {
             let now = digests(&[changed]);
-            assert!(now.iter().all(|digest| !told.contains(digest)), "{now:?}");
+            assert!(
+                now.iter().all(|digest| !reported.contains(digest)),
+                "{now:?}"
+            );
         }
     }
 

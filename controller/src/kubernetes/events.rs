@@ -48,36 +48,41 @@ const PAGE: usize = 1024;
 #[derive(Debug, Default)]
 struct Kept {
     // Digests of the due events that were created, or that the API server refused for their contents.
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
     limits: BTreeMap<Node, AgeLimits>,
 }
 
 /// Creates the events that are due once per interval, until `stop`. Waits until the expected volumes were listed.
-pub async fn tell(client: Client, driver: String, agents: Agents, stop: CancellationToken) {
-    let telling = async {
+pub async fn report_events(
+    client: Client,
+    driver: String,
+    agents: Agents,
+    stop: CancellationToken,
+) {
+    let reporting = async {
         let mut kept = Kept::default();
         loop {
             tokio::time::sleep(EVERY).await;
             // Whose claims they are is not known before.
             if agents.expected().complete() {
-                tell_once(&client, &driver, &agents, &mut kept).await;
+                report_once(&client, &driver, &agents, &mut kept).await;
             }
         }
     };
-    stop.run_until_cancelled(telling).await;
+    stop.run_until_cancelled(reporting).await;
 }
 
-async fn tell_once(client: &Client, driver: &str, agents: &Agents, kept: &mut Kept) {
-    let Kept { told, limits } = kept;
+async fn report_once(client: &Client, driver: &str, agents: &Agents, kept: &mut Kept) {
+    let Kept { reported, limits } = kept;
     for one in limits.values_mut() {
-        one.forget(told);
+        one.forget(reported);
     }
     let mut by_node = with_snapshots(agents.catalog());
     let (mut due, mut new) = (BTreeSet::new(), Vec::new());
     let mut add = |notices: Vec<Notice>| {
         due.extend(notices.iter().map(|notice| notice.digest.clone()));
-        let untold = |notice: &Notice| !told.contains(&notice.digest);
-        new.extend(notices.into_iter().filter(untold).take(MAX_OF_NODE));
+        let unreported = |notice: &Notice| !reported.contains(&notice.digest);
+        new.extend(notices.into_iter().filter(unreported).take(MAX_OF_NODE));
     };
     add(copies::due(&shared(agents)));
     for agent in agents.all() {
@@ -85,19 +90,19 @@ async fn tell_once(client: &Client, driver: &str, agents: &Agents, kept: &mut Ke
         add(of_node(agents, &agent, with_snapshots, limits));
         tokio::task::yield_now().await;
     }
-    told.retain(|digest| due.contains(digest));
+    reported.retain(|digest| due.contains(digest));
     for notice in new.into_iter().take(MAX_AT_ONCE) {
         let made = tokio::time::timeout(DEADLINE, make(client, driver, &notice)).await;
         let (error, goes_on) = match made {
             Ok(Ok(())) => {
-                told.insert(notice.digest);
+                reported.insert(notice.digest);
                 continue;
             }
             Ok(Err(error)) => {
                 // It will not take this one later, either; what it does not let us do may be allowed later.
                 let refused = is_refused(&error);
                 if refused {
-                    told.insert(notice.digest);
+                    reported.insert(notice.digest);
                 }
                 (printable(&error.to_string()), refused)
             }
@@ -147,21 +152,21 @@ fn of_node(
     limits: &mut BTreeMap<Node, AgeLimits>,
 ) -> Vec<Notice> {
     // The last report of a disconnected agent is old; CSI reports `NodeUnreachable` of each of its volumes.
-    if !agent.look(Inventory::complete) {
+    if !agent.read_inventory(Inventory::complete) {
         // Nothing is listed for a forgotten node.
-        if !agent.look(Inventory::listed) {
+        if !agent.read_inventory(Inventory::listed) {
             limits.remove(&agent.node_id());
         }
         return Vec::new();
     }
     let limits = limits.entry(agent.node_id()).or_default();
-    let (drives, mut uuids) = agent.look(|inventory| {
+    let (drives, mut uuids) = agent.read_inventory(|inventory| {
         let moves = inventory.with_moves();
         // The event of a move names both drives, also if they are GOOD.
         let is_named = |drive: &Drive| !moves.is_empty() || in_trouble(drive);
         let drives: Vec<Drive> = inventory.drives().filter(is_named).collect();
-        let is_any_told = drives.iter().any(in_trouble) || inventory.has_deleted();
-        let uuids = match is_any_told {
+        let is_any_due = drives.iter().any(in_trouble) || inventory.has_deleted();
+        let uuids = match is_any_due {
             true => inventory.volumes(),
             false => moves,
         };
@@ -250,12 +255,12 @@ async fn make(client: &Client, driver: &str, notice: &Notice) -> Result<(), kube
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
     match events.create(&PostParams::default(), &event).await {
         // Created already, by another controller or by this one before its restart; or the namespace is being deleted.
-        Err(kube::Error::Api(status)) if is_told_or_gone(&status) => Ok(()),
+        Err(kube::Error::Api(status)) if is_reported_or_gone(&status) => Ok(()),
         made => made.map(drop),
     }
 }
 
-fn is_told_or_gone(status: &kube::core::Status) -> bool {
+fn is_reported_or_gone(status: &kube::core::Status) -> bool {
     match status.code {
         404 | 409 => true,
         // A namespace that is being deleted takes no event, and says so as if it were forbidden.

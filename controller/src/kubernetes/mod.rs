@@ -20,7 +20,7 @@ use kube::Client;
 #[cfg(feature = "certs")]
 pub use certificates::{CertificatesError, certificates};
 pub use duplicates::remove_duplicates;
-pub use events::tell;
+pub use events::report_events;
 pub use follow::follow;
 
 /// No client of the API server can be configured.

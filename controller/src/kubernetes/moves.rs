@@ -135,25 +135,26 @@ mod tests {
         of
     }
 
-    fn told(of: &Claimed) -> Vec<Notice> {
+    fn notices_of(of: &Claimed) -> Vec<Notice> {
         let drives = [drive("wwn-a", "sda"), drive("wwn-b", "sdb")];
         due("n1", &drives, std::slice::from_ref(of))
     }
 
     fn reasons(of: &Claimed) -> Vec<(&'static str, bool)> {
-        let told = told(of);
-        told.iter()
+        let notices = notices_of(of);
+        notices
+            .iter()
             .map(|one| (one.reason, one.is_warning))
             .collect()
     }
 
     #[test]
-    fn a_claim_is_told_of_a_move_once_whatever_it_waits_for() {
-        let first = told(&with("VolumeMoving", "it moves: in use", 7)).remove(0);
+    fn a_move_is_reported_once_for_a_claim_whatever_it_waits_for() {
+        let first = notices_of(&with("VolumeMoving", "it moves: in use", 7)).remove(0);
         assert_eq!((first.reason, first.is_warning), ("VolumeMoving", false));
         assert_eq!(first.note, "on node n1, it moves: in use");
         assert!(matches!(&first.object, Object::Claim(claim) if &*claim.uid == "u1"));
-        let digest = |of: &Claimed| told(of).remove(0).digest;
+        let digest = |of: &Claimed| notices_of(of).remove(0).digest;
         assert_eq!(
             digest(&with("VolumeMoving", "it moves: copying", 7)),
             first.digest
@@ -185,17 +186,17 @@ mod tests {
     #[test]
     fn a_copy_that_is_not_whole_is_a_warning_of_its_claim_that_is_given_once() {
         let of = with("CopiedWithLoss", "it is not whole: 8 KiB", 7);
-        let [notice] = told(&of).try_into().unwrap();
+        let [notice] = notices_of(&of).try_into().unwrap();
         let is = (notice.reason, notice.is_warning, notice.note.as_str());
         let note = "on node n1, it is not whole: 8 KiB";
         assert_eq!(is, ("CopiedWithLoss", true, note));
         assert!(matches!(&notice.object, Object::Claim(claim) if &*claim.uid == "u1"));
         // The digest depends on the volume and on the start of the condition, not on the text.
         let again = with("CopiedWithLoss", "it is not whole: 12 KiB", 7);
-        assert_eq!(told(&again)[0].digest, notice.digest);
+        assert_eq!(notices_of(&again)[0].digest, notice.digest);
         let mut another = of.clone();
         another.volume.id = "00000000-0000-4000-8000-000000000002@n1".into();
-        assert_ne!(told(&another)[0].digest, notice.digest);
+        assert_ne!(notices_of(&another)[0].digest, notice.digest);
     }
 
     #[test]
@@ -208,7 +209,7 @@ mod tests {
         };
         assert_eq!(reasons(&of), []);
         of.volume.places = vec![place("moved", 2)];
-        let notice = told(&of).remove(0);
+        let notice = notices_of(&of).remove(0);
         assert_eq!((notice.reason, notice.is_warning), ("VolumeMoved", false));
         assert_eq!(
             notice.note,
@@ -216,10 +217,10 @@ mod tests {
         );
         // Also when the source could not be written; the next move is another event.
         of.volume.places = vec![place("live", 1)];
-        assert_eq!(told(&of).remove(0).digest, notice.digest);
+        assert_eq!(notices_of(&of).remove(0).digest, notice.digest);
         of.volume.generation = 4;
         of.volume.places = vec![place("moved", 4)];
-        assert_ne!(told(&of).remove(0).digest, notice.digest);
+        assert_ne!(notices_of(&of).remove(0).digest, notice.digest);
         // A copy that is being made, and an old place that is read alone.
         of.volume.places = vec![place("incoming", 5)];
         assert_eq!(reasons(&of), []);

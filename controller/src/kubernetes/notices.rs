@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_in_trouble_is_told_of_its_node_and_of_the_claims_on_it_and_an_empty_one_is_not() {
+    fn a_drive_in_trouble_is_reported_for_its_node_and_the_claims_on_it_and_an_empty_one_is_not() {
         let volumes = [volume(1, "ready"), volume(2, "ready")];
         for (state, verdict, reason) in [
             ("claimed", "SUSPECT", "DriveSuspect"),
@@ -253,22 +253,29 @@ mod tests {
         assert!(due("n1", &[drive("claimed", "SUSPECT", 7)], &[]).is_empty());
         assert!(due("n1", &[drive("claimed", "GOOD", 0)], &volumes).is_empty());
         // With all findings acknowledged, there is an event only if the drive is missing or has a further finding.
-        let mut known = drive("claimed", "BAD", 7);
-        let health = known.health.as_mut().unwrap();
+        let mut acknowledged = drive("claimed", "BAD", 7);
+        let health = acknowledged.health.as_mut().unwrap();
         health.acknowledged = Some(Acknowledged::default());
         health.findings[0].acknowledged = true;
-        assert!(due("n1", &[known.clone()], &volumes).is_empty());
-        let mut more = known.clone();
+        assert!(due("n1", &[acknowledged.clone()], &volumes).is_empty());
+        let mut more = acknowledged.clone();
         let health = more.health.as_mut().unwrap();
         health.findings.push(Finding {
             message: "9 new".into(),
             since: 9,
             ..Finding::default()
         });
-        let told = due("n1", &[more], &volumes);
-        assert!(told[0].note.contains("is BAD (9 new)"), "{}", told[0].note);
-        known.state = "missing".into();
-        assert_eq!(reasons(&due("n1", &[known], &volumes))[0].0, "DriveMissing");
+        let notices = due("n1", &[more], &volumes);
+        assert!(
+            notices[0].note.contains("is BAD (9 new)"),
+            "{}",
+            notices[0].note
+        );
+        acknowledged.state = "missing".into();
+        assert_eq!(
+            reasons(&due("n1", &[acknowledged], &volumes))[0].0,
+            "DriveMissing"
+        );
         let deleted = [volume(1, "erasing")];
         assert!(due("n1", &[drive("claimed", "SUSPECT", 7)], &deleted).is_empty());
     }
@@ -288,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn quarantined_volumes_are_told_of_once_until_there_are_others() {
+    fn quarantined_volumes_are_reported_once_until_there_are_others() {
         let one = due("n1", &[], &[volume(1, "quarantined")]);
         assert_eq!(reasons(&one), [("VolumesQuarantined", false)]);
         let two = due(

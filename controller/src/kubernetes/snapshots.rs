@@ -101,14 +101,14 @@ fn limited(volume: &Volume) -> Vec<VolumeSnapshot> {
 #[derive(Debug, Default)]
 pub(super) struct AgeLimits {
     // Snapshots with an age limit, by volume id, from the last inventory in which the volume was usable.
-    seen: BTreeMap<String, Vec<VolumeSnapshot>>,
+    latest: BTreeMap<String, Vec<VolumeSnapshot>>,
     waiting: Vec<Notice>,
 }
 
 impl AgeLimits {
     /// Returns the volumes that had snapshots with an age limit. The next [`follow`](Self::follow) must get those that still exist.
     pub(super) fn volumes(&self) -> impl Iterator<Item = Uuid> {
-        let ids = self.seen.keys();
+        let ids = self.latest.keys();
         ids.filter_map(|id| Some(id.parse::<VolumeId>().ok()?.uuid))
     }
 
@@ -121,12 +121,12 @@ impl AgeLimits {
             .map(|of| (of.volume.id.as_str(), of))
             .collect();
         // No event for snapshots that were deleted with their volume, or moved to another node with their drive.
-        self.seen.retain(|id, _| {
+        self.latest.retain(|id, _| {
             let of = there.get(id.as_str());
             of.is_some_and(|of| exists(&of.volume))
         });
         for Claimed { volume, claim } in volumes.iter().filter(|of| of.volume.is_usable()) {
-            let before = self.seen.remove(&volume.id).unwrap_or_default();
+            let before = self.latest.remove(&volume.id).unwrap_or_default();
             let gone = expired(&before, &volume.snapshots, at);
             if let Some(claim) = claim {
                 let notices = gone.into_iter().map(|one| expired_notice(node, one, claim));
@@ -135,7 +135,7 @@ impl AgeLimits {
             }
             let now = limited(volume);
             if !now.is_empty() {
-                self.seen.insert(volume.id.clone(), now);
+                self.latest.insert(volume.id.clone(), now);
             }
         }
     }
@@ -146,8 +146,9 @@ impl AgeLimits {
     }
 
     /// Removes the events with these digests from the queue.
-    pub(super) fn forget(&mut self, told: &BTreeSet<String>) {
-        self.waiting.retain(|notice| !told.contains(&notice.digest));
+    pub(super) fn forget(&mut self, reported: &BTreeSet<String>) {
+        self.waiting
+            .retain(|notice| !reported.contains(&notice.digest));
     }
 }
 

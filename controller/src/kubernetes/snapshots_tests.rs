@@ -44,7 +44,7 @@ fn volume(n: u8, state: &str, snapshots: Vec<VolumeSnapshot>) -> Claimed {
 }
 
 /// Returns of each event: true for a warning, its reason, and the UID of the claim (or the name of the Node) that it is about.
-fn told(notices: &[Notice]) -> Vec<(bool, &'static str, String)> {
+fn summaries(notices: &[Notice]) -> Vec<(bool, &'static str, String)> {
     let of = |notice: &Notice| {
         let about = match &notice.object {
             Object::Claim(claim) => claim.uid.to_string(),
@@ -74,7 +74,7 @@ fn a_lost_snapshot_is_a_warning_that_names_it_its_reserve_and_what_to_do() {
     ];
     let notices = due("n1", &volumes);
     let lost_of = |uid: &str| (true, "SnapshotLost", uid.to_owned());
-    assert_eq!(told(&notices), [lost_of("u1"), lost_of("u2")]);
+    assert_eq!(summaries(&notices), [lost_of("u1"), lost_of("u2")]);
     assert_eq!(
         notices[0].note,
         "snapshot snapshot-1 on node n1 is lost: more was written to the volume than the reserve of 20 GiB had room for, or the reserve could not be written. The volume is not affected. Delete the snapshot, and take another one with a larger reserve"
@@ -102,7 +102,7 @@ fn a_snapshot_that_went_after_its_age_limit_has_expired_and_each_member_of_a_gro
     let now = [volume(1, "ready", vec![]), volume(2, "new", vec![])];
     let notices = between(&before, &now, end);
     let expired_of = |uid: &str| (false, "SnapshotExpired", uid.to_owned());
-    assert_eq!(told(&notices), [expired_of("u1"), expired_of("u2")]);
+    assert_eq!(summaries(&notices), [expired_of("u1"), expired_of("u2")]);
     assert_eq!(
         notices[0].note,
         "snapshot snapshot-1 of group groupsnapshot-7 on node n1 was deleted because it was older than 7d, its age limit. To keep others longer, set maxAge in the parameters of their class"
@@ -159,7 +159,7 @@ fn what_was_never_seen_is_not_missed() {
 }
 
 #[test]
-fn an_expired_snapshot_is_due_until_it_was_told_and_a_flood_is_cut() {
+fn an_expired_snapshot_is_due_until_it_was_reported_and_a_flood_is_cut() {
     let end = 1000 + WEEK;
     let many: Vec<VolumeSnapshot> = (0..MAX_WAITING + 50)
         .map(|n| VolumeSnapshot {

@@ -338,20 +338,20 @@ async fn attend(
             return;
         }
     };
-    let known = CancellationToken::new();
+    let recognized = CancellationToken::new();
     let visitor = Visitor {
         channel,
         address: address.clone(),
         identity: shaken.identity,
         tokens: stranger.as_ref().and_then(|one| one.tokens.clone()),
-        known: known.clone(),
+        recognized: recognized.clone(),
         end: end.clone(),
     };
     let turned_away = async {
         if let Some(stranger) = stranger {
             tokio::select! {
                 () = stranger.place.turned_away() => return,
-                () = known.cancelled() => drop(stranger),
+                () = recognized.cancelled() => drop(stranger),
             }
         }
         std::future::pending().await

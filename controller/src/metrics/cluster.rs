@@ -198,7 +198,7 @@ impl Exposed for Cluster {
             }
             let connected = agent.connected();
             let labels = [node];
-            let (state, away) = agent.look(|inventory| {
+            let (state, away) = agent.read_inventory(|inventory| {
                 let away = inventory.away_since();
                 let away = away.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
                 if inventory.listed() {

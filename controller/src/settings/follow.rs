@@ -70,17 +70,17 @@ enum FileChange {
 /// Reports a change that was read twice in a row, and each error once.
 #[derive(Debug, Default)]
 struct ChangeDetector {
-    seen: Option<Settings>,
+    previous: Option<Settings>,
     trouble: Option<String>,
 }
 
 impl ChangeDetector {
-    fn observe(&mut self, read: Result<Settings, SettingsError>, known: &Settings) -> FileChange {
+    fn observe(&mut self, read: Result<Settings, SettingsError>, current: &Settings) -> FileChange {
         match read {
             Ok(read) => {
-                let again = self.seen.as_ref() == Some(&read);
-                self.seen = Some(read.clone());
-                if again && read != *known {
+                let again = self.previous.as_ref() == Some(&read);
+                self.previous = Some(read.clone());
+                if again && read != *current {
                     self.trouble = None;
                     FileChange::Changed(read)
                 } else if self.trouble.take().is_some() {
@@ -90,7 +90,7 @@ impl ChangeDetector {
                 }
             }
             Err(error) => {
-                self.seen = None;
+                self.previous = None;
                 let text = chain(&error);
                 if self.trouble.as_ref() == Some(&text) {
                     return FileChange::Nothing;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_counts_when_read_twice_and_a_trouble_is_told_once_and_changes_nothing() {
+    fn a_change_counts_when_read_twice_and_a_trouble_is_reported_once_and_changes_nothing() {
         let empty = Settings::default();
         let one =
             || Settings::parse("[[forgotten]]\nnode = 'n1'\nat = 2026-11-21T10:00:00Z\n").unwrap();
@@ -184,7 +184,7 @@ mod tests {
         let trouble = |line| FileChange::Trouble(format!("f:{line}: m"));
         let mut detector = ChangeDetector::default();
         // A save in place: first truncated, then complete.
-        for (read, known, change) in [
+        for (read, current, change) in [
             (Ok(one()), one(), FileChange::Nothing),
             (Ok(empty.clone()), one(), FileChange::Nothing),
             (Ok(one()), one(), FileChange::Nothing),
@@ -198,7 +198,7 @@ mod tests {
             (wrong(2), empty.clone(), trouble(2)),
         ] {
             let words = format!("{read:?}");
-            assert_eq!(detector.observe(read, &known), change, "{words}");
+            assert_eq!(detector.observe(read, &current), change, "{words}");
         }
     }
 }

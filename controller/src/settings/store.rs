@@ -82,8 +82,8 @@ pub fn change(
     };
     let real = fs::canonicalize(path).map_err(read)?;
     // Opening a pipe would block until its other end is opened.
-    let seen = fs::metadata(&real).map_err(read)?;
-    if !seen.is_file() {
+    let attributes = fs::metadata(&real).map_err(read)?;
+    if !attributes.is_file() {
         return Err(not_a_config("not a regular file"));
     }
     let mut file = File::open(&real).map_err(read)?;

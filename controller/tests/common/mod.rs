@@ -162,8 +162,8 @@ impl Fake {
     pub async fn controller(&self, health_api: HealthApi) -> ControllerService {
         let agents = Agents::single(in_process_channel(self.router()));
         let mut ready = agents.ready();
-        let seen = ready.wait_for(|ready| *ready);
-        tokio::time::timeout(Duration::from_secs(10), seen)
+        let waiting = ready.wait_for(|ready| *ready);
+        tokio::time::timeout(Duration::from_secs(10), waiting)
             .await
             .unwrap()
             .unwrap();
@@ -268,11 +268,11 @@ fn take_group(
     Ok((group.unwrap(), members.collect()))
 }
 
-fn update(state: &State, told: Option<&State>) -> InventoryUpdate {
+fn update(state: &State, sent: Option<&State>) -> InventoryUpdate {
     let changed =
-        |volume: &&Volume| told.is_none_or(|told| told.volumes.get(&volume.id) != Some(*volume));
-    let removed = told.map_or(Vec::new(), |told| {
-        let old = told.volumes.keys();
+        |volume: &&Volume| sent.is_none_or(|sent| sent.volumes.get(&volume.id) != Some(*volume));
+    let removed = sent.map_or(Vec::new(), |sent| {
+        let old = sent.volumes.keys();
         old.filter(|id| !state.volumes.contains_key(*id))
             .cloned()
             .collect()
@@ -280,14 +280,14 @@ fn update(state: &State, told: Option<&State>) -> InventoryUpdate {
     InventoryUpdate {
         instance: state.instance.clone(),
         revision: state.revision,
-        full: told.is_none(),
+        full: sent.is_none(),
         drives: state.drives.clone(),
         volumes: state.volumes.values().filter(changed).cloned().collect(),
         classes: state.classes.values().cloned().collect(),
         removed_volumes: removed,
         node_id: state.node.clone(),
         ready: state.ready,
-        since_revision: told.map_or(0, |told| told.revision),
+        since_revision: sent.map_or(0, |sent| sent.revision),
         ..InventoryUpdate::default()
     }
 }
@@ -339,25 +339,25 @@ impl Agent for Fake {
         let (sender, receiver) = mpsc::channel(4);
         let (fake, mut changed) = (self.clone(), self.changed.subscribe());
         tokio::spawn(async move {
-            let mut told: Option<State> = None;
+            let mut sent: Option<State> = None;
             loop {
                 let next = {
                     let mut state = fake.state.lock().unwrap();
-                    let generation = told
+                    let generation = sent
                         .as_ref()
-                        .map_or(state.generation, |told| told.generation);
+                        .map_or(state.generation, |sent| sent.generation);
                     if generation != state.generation {
                         return;
                     }
-                    let silent = state.silent && told.is_some();
+                    let silent = state.silent && sent.is_some();
                     (!silent).then(|| {
-                        let mut next = update(&state, told.as_ref());
+                        let mut next = update(&state, sent.as_ref());
                         if next.full {
                             state.snapshots += 1;
                         } else if std::mem::take(&mut state.gap) {
                             next.since_revision += 1000;
                         }
-                        told = Some(state.clone());
+                        sent = Some(state.clone());
                         next
                     })
                 };
@@ -388,18 +388,18 @@ impl Agent for Fake {
         let request = request.into_inner();
         let trouble = self.begin(format!("create {}", request.name)).await?;
         let (mut volume, revision) = {
-            let known = {
+            let existing = {
                 let state = self.state.lock().unwrap();
-                let known = state.volumes.values();
-                known
+                let existing = state.volumes.values();
+                existing
                     .clone()
                     .find(|volume| volume.name == request.name && volume.state != "erasing")
                     .cloned()
             };
-            match known {
-                Some(known) if known.state == "copying" => {
+            match existing {
+                Some(existing) if existing.state == "copying" => {
                     let complete = self.change(|state| {
-                        let volume = state.volumes.get_mut(&known.id).unwrap();
+                        let volume = state.volumes.get_mut(&existing.id).unwrap();
                         if !state.copying {
                             volume.state = "new".into();
                         }
@@ -410,18 +410,18 @@ impl Agent for Fake {
                     }
                     (complete, self.state.lock().unwrap().revision)
                 }
-                Some(known) => {
+                Some(existing) => {
                     let limit = request.limit_bytes;
-                    let fits = known.size_bytes >= request.required_bytes
-                        && (limit == 0 || known.size_bytes <= limit)
-                        && known.mode == request.mode
-                        && known.class == request.class
-                        && known.source_snapshot == request.source_snapshot
-                        && known.source_volume == request.source_volume;
+                    let fits = existing.size_bytes >= request.required_bytes
+                        && (limit == 0 || existing.size_bytes <= limit)
+                        && existing.mode == request.mode
+                        && existing.class == request.class
+                        && existing.source_snapshot == request.source_snapshot
+                        && existing.source_volume == request.source_volume;
                     if !fits {
                         return Err(Status::already_exists("a volume of this name is different"));
                     }
-                    (known, self.state.lock().unwrap().revision)
+                    (existing, self.state.lock().unwrap().revision)
                 }
                 None => {
                     let free =
@@ -529,9 +529,9 @@ impl Agent for Fake {
         let snapshot = self.change(|state| {
             let node = state.node.clone();
             let volume = state.volumes.get_mut(&request.volume_id).unwrap();
-            let mut known = volume.snapshots.iter();
-            if let Some(known) = known.find(|known| known.name == request.name) {
-                return known.clone();
+            let mut snapshots = volume.snapshots.iter();
+            if let Some(existing) = snapshots.find(|existing| existing.name == request.name) {
+                return existing.clone();
             }
             let id = VolumeId {
                 uuid: Uuid::new_v4(),
@@ -587,7 +587,7 @@ impl Agent for Fake {
                 let is_in = |of: &SnapshotGroup| of.id == id;
                 volume
                     .snapshots
-                    .retain(|known| !known.group.as_ref().is_some_and(is_in));
+                    .retain(|snapshot| !snapshot.group.as_ref().is_some_and(is_in));
             }
         });
         let revision = self.state.lock().unwrap().revision;
@@ -602,7 +602,7 @@ impl Agent for Fake {
         self.begin(format!("delete snapshot {id}")).await?;
         self.change(|state| {
             for volume in state.volumes.values_mut() {
-                volume.snapshots.retain(|known| known.id != id);
+                volume.snapshots.retain(|snapshot| snapshot.id != id);
             }
         });
         let revision = self.state.lock().unwrap().revision;

@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn every_section_and_key_of_the_reference_is_on_the_page() {
         let page = page();
-        let mut seen = 0;
+        let mut count = 0;
         for section in sections() {
             let title = format!(".SS {}\n", section.name);
             assert_eq!(page.matches(&title).count(), 1, "{title}");
@@ -97,10 +97,10 @@ mod tests {
             for key in &section.keys {
                 let name = format!("\n\\fB{}\\fR\n", key.name.replace('-', "\\-"));
                 assert!(its.contains(&name), "{} {}", section.name, key.name);
-                seen += 1;
+                count += 1;
             }
         }
-        assert!(seen > 80, "{seen}");
+        assert!(count > 80, "{count}");
         assert!(
             page.contains("Default: \\fI\"/run/drivebay/agent.sock\"\\fR."),
             "{page}"

@@ -121,7 +121,7 @@ impl Controller {
     ///
     /// # Panics
     /// When it has none in time.
-    pub async fn says(&self, words: &[&str]) -> String {
+    pub async fn wait_for_log_line(&self, words: &[&str]) -> String {
         let what = format!("the controller says {words:?}");
         wait::until_async(LIMIT, &what, async || wait::line(&self.log(), words)).await
     }

@@ -27,13 +27,13 @@ pub struct SimHost {
 }
 
 impl SimHost {
-    /// Sends the node a command: `a.tell(Command::HoldCreate)`.
+    /// Sends the node a command: `a.send(Command::HoldCreate)`.
     ///
     /// # Panics
     /// When it cannot.
-    pub async fn tell(&mut self, command: impl FnOnce(Nodes) -> Command) {
+    pub async fn send(&mut self, command: impl FnOnce(Nodes) -> Command) {
         let itself = self.itself();
-        self.fleet.ask(&command(itself)).await.unwrap();
+        self.fleet.request(&command(itself)).await.unwrap();
     }
 
     fn itself(&self) -> Nodes {
@@ -116,7 +116,7 @@ impl SimHost {
     ///
     /// # Panics
     /// When it has none in time.
-    pub async fn says(&self, words: &[&str]) -> String {
+    pub async fn wait_for_log_line(&self, words: &[&str]) -> String {
         let what = format!("{} says {words:?}", self.id);
         wait::until_async(LIMIT, &what, async || {
             wait::line(&fs::read_to_string(&self.log).ok()?, words)

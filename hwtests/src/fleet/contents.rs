@@ -150,10 +150,10 @@ impl Contents {
     /// [`Refused`]; nothing was created.
     pub fn create(&mut self, request: &CreateVolumeRequest) -> Result<Uuid, Refused> {
         let block = request.mode == "block";
-        let known = self
+        let existing = self
             .living()
             .find(|(_, volume)| volume.name == request.name);
-        if let Some((uuid, volume)) = known {
+        if let Some((uuid, volume)) = existing {
             let fits = volume.bytes >= request.required_bytes
                 && (request.limit_bytes == 0 || volume.bytes <= request.limit_bytes)
                 && volume.block == block

@@ -132,7 +132,7 @@ impl Controller {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn ask(&self, args: &[&str]) -> Result<Output, Trouble> {
+    pub fn run_command(&self, args: &[&str]) -> Result<Output, Trouble> {
         let mut command = Command::new(self.program()?);
         let command = command.args(args).arg("--socket").arg(self.admin_socket());
         Ok(command.stdin(Stdio::null()).output()?)

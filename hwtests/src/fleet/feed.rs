@@ -58,8 +58,8 @@ impl Sender {
     pub fn changes(&self, before: &Snapshot, now: &Snapshot) -> InventoryUpdate {
         let (old, new) = (&before.contents, &now.contents);
         let changed = |uuid: &Uuid, volume: &Arc<SimVolume>| {
-            let known = old.volumes.get(uuid);
-            known.is_none_or(|known| !Arc::ptr_eq(known, volume) && known != volume)
+            let previous = old.volumes.get(uuid);
+            previous.is_none_or(|previous| !Arc::ptr_eq(previous, volume) && previous != volume)
         };
         let (was, is) = (old.free(), new.free());
         InventoryUpdate {

@@ -51,13 +51,13 @@ impl Machine {
         (state.life, state.machine_id.clone(), state.contents.clone())
     }
 
-    /// Changes the contents on behalf of agent process `life`, unless a later one has started, and passes the new contents to `tell` if
-    /// `change` returns true. Calls of `tell` are in the order of the changes.
+    /// Changes the contents on behalf of agent process `life`, unless a later one has started, and passes the new contents to `notify` if
+    /// `change` returns true. Calls of `notify` are in the order of the changes.
     pub(super) fn change(
         &self,
         life: u64,
         change: impl FnOnce(&mut Contents) -> bool,
-        tell: impl FnOnce(Arc<Contents>),
+        notify: impl FnOnce(Arc<Contents>),
     ) {
         let mut state = self.state();
         if state.life != life {
@@ -73,7 +73,7 @@ impl Machine {
                     .expect("the volumes file");
             }
             state.contents = contents.clone();
-            tell(contents);
+            notify(contents);
         }
     }
 

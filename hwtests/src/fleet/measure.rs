@@ -86,8 +86,8 @@ impl Listing {
                 max_entries: 0,
                 starting_token,
             };
-            let asked = client.list_volumes(request);
-            let page = listing.pages.of(asked).await?.into_inner();
+            let call = client.list_volumes(request);
+            let page = listing.pages.of(call).await?.into_inner();
             listing.largest_page = listing.largest_page.max(page.encoded_len());
             for volume in page.entries.into_iter().filter_map(|entry| entry.volume) {
                 *listing.ids.entry(volume.volume_id).or_default() += 1;

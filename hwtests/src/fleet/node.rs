@@ -223,7 +223,10 @@ impl SimNode {
     }
 
     /// Sends the inventory until the reader disconnects or this process ends.
-    pub(super) async fn tell(self, updates: mpsc::Sender<Result<InventoryUpdate, Status>>) {
+    pub(super) async fn stream_inventory(
+        self,
+        updates: mpsc::Sender<Result<InventoryUpdate, Status>>,
+    ) {
         let inner = &self.inner;
         inner.streams.fetch_add(1, Ordering::Relaxed);
         let _open = Open(self.clone());

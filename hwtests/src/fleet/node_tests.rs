@@ -23,7 +23,7 @@ fn machine(volumes: usize) -> Arc<Machine> {
     Machine::new(plan.node(0), plan.machine_id(0), contents, None)
 }
 
-async fn told(node: &SimNode) -> Updates {
+async fn watch(node: &SimNode) -> Updates {
     let request = Request::new(WatchInventoryRequest {});
     node.watch_inventory(request).await.unwrap().into_inner()
 }
@@ -40,9 +40,9 @@ async fn create(node: &SimNode, name: &str) -> Result<Response<CreateVolumeRespo
 }
 
 #[tokio::test]
-async fn changes_follow_from_the_snapshot_and_say_no_more() {
+async fn changes_follow_from_the_snapshot_and_contain_nothing_else() {
     let node = SimNode::start(&machine(3));
-    let mut updates = told(&node).await;
+    let mut updates = watch(&node).await;
     let full = updates.next().await.unwrap().unwrap();
     assert!(full.full && full.ready);
     assert_eq!((full.volumes.len(), full.drives.len()), (3, 8));
@@ -57,9 +57,9 @@ async fn changes_follow_from_the_snapshot_and_say_no_more() {
 }
 
 #[tokio::test]
-async fn a_replayed_snapshot_is_older_than_what_was_told_before_it() {
+async fn a_replayed_snapshot_is_older_than_the_updates_before_it() {
     let node = SimNode::start(&machine(1));
-    let mut updates = told(&node).await;
+    let mut updates = watch(&node).await;
     let mut revisions = Vec::new();
     for step in 0..3 {
         let update = updates.next().await.unwrap().unwrap();
@@ -72,10 +72,10 @@ async fn a_replayed_snapshot_is_older_than_what_was_told_before_it() {
 }
 
 #[tokio::test]
-async fn a_held_creation_is_done_but_neither_answered_nor_told_until_it_may_go_on() {
+async fn a_held_creation_is_done_but_neither_answered_nor_reported_until_it_may_go_on() {
     let machine = machine(0);
     let node = SimNode::start(&machine);
-    let mut updates = told(&node).await;
+    let mut updates = watch(&node).await;
     updates.next().await;
     node.hold_create();
     node.hush();
@@ -99,11 +99,11 @@ async fn a_new_life_has_the_drives_of_the_former_one_which_changes_nothing_any_m
     create(&former, "a").await.unwrap();
     let next = SimNode::start(&machine);
     assert!(create(&former, "b").await.is_err());
-    let full = told(&next).await.next().await.unwrap().unwrap();
+    let full = watch(&next).await.next().await.unwrap().unwrap();
     assert_eq!((full.revision, full.volumes.len()), (1, 3));
     assert_ne!(full.instance, former.inner.sender.instance);
 
-    let mut updates = told(&next).await;
+    let mut updates = watch(&next).await;
     updates.next().await;
     next.end();
     assert!(updates.next().await.is_none());

@@ -132,7 +132,7 @@ impl Fleet {
     ///
     /// # Errors
     /// The fleet answered with an error.
-    pub async fn ask(&mut self, command: &Command) -> Result<String, Trouble> {
+    pub async fn request(&mut self, command: &Command) -> Result<String, Trouble> {
         self.input
             .write_all(format!("{command}\n").as_bytes())
             .await?;
@@ -159,7 +159,7 @@ impl Fleet {
     /// # Errors
     /// It does not answer.
     pub async fn connected(&mut self) -> Result<(usize, usize), Trouble> {
-        let answer = self.ask(&Command::Connected).await?;
+        let answer = self.request(&Command::Connected).await?;
         let counts = answer
             .split_once(' ')
             .and_then(|(nodes, sessions)| Some((nodes.parse().ok()?, sessions.parse().ok()?)));
@@ -203,7 +203,7 @@ impl Fleet {
     }
 
     async fn words(&mut self, command: Command) -> Result<Vec<String>, Trouble> {
-        let answer = self.ask(&command).await?;
+        let answer = self.request(&command).await?;
         serde_json::from_str(&answer)
             .map_err(|error| Trouble::doing(format!("reading the answer to {command}"), &error))
     }

@@ -64,7 +64,7 @@ impl Agent for SimNode {
         _: Request<WatchInventoryRequest>,
     ) -> Answer<Self::WatchInventoryStream> {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        tokio::spawn(self.clone().tell(sender));
+        tokio::spawn(self.clone().stream_inventory(sender));
         let updates = Parts::of(ReceiverStream::new(receiver));
         Ok(Response::new(Box::pin(updates)))
     }

@@ -40,11 +40,11 @@ pub enum Hang {
 
 impl Hang {
     /// True if a request is not answered. Counts the requests that are.
-    fn takes(&mut self, asked: &DriveRequest) -> bool {
+    fn takes(&mut self, request: &DriveRequest) -> bool {
         match self {
             Self::All => true,
-            Self::Writes => asked.kind != Kind::Read,
-            Self::Flushes => asked.kind == Kind::Flush,
+            Self::Writes => request.kind != Kind::Read,
+            Self::Flushes => request.kind == Kind::Flush,
             Self::After(0) => true,
             Self::After(left) => {
                 *left -= 1;
@@ -52,10 +52,10 @@ impl Hang {
             }
             Self::Flushed(0) => true,
             Self::Flushed(left) => {
-                *left -= u64::from(asked.kind == Kind::Flush);
+                *left -= u64::from(request.kind == Kind::Flush);
                 false
             }
-            Self::WritesTo(range) => asked.kind == Kind::Write && asked.touches(range),
+            Self::WritesTo(range) => request.kind == Kind::Write && request.touches(range),
         }
     }
 }
@@ -118,7 +118,7 @@ pub(super) enum Work {
 }
 
 impl Work {
-    pub(super) fn asked(&self) -> DriveRequest {
+    pub(super) fn request(&self) -> DriveRequest {
         let (kind, offset, len) = match self {
             Self::Read(offset, len, _) => (Kind::Read, *offset, u64::from(*len)),
             Self::Write(offset, data, _) => (Kind::Write, *offset, data.len() as u64),
@@ -174,14 +174,14 @@ impl Disk {
 
     fn take(self: &Arc<Self>, work: Work) {
         let mut gate = self.gate();
-        let asked = work.asked();
-        let late = match asked.kind {
+        let request = work.request();
+        let late = match request.kind {
             Kind::Read => gate.late.0,
             Kind::Write | Kind::Flush => gate.late.1,
         };
-        let hangs = gate.hung.as_mut().is_some_and(|hung| hung.takes(&asked));
+        let hangs = gate.hung.as_mut().is_some_and(|hung| hung.takes(&request));
         if let Some(noted) = &mut gate.noted {
-            noted.push(asked);
+            noted.push(request);
         }
         if hangs {
             gate.aside.push(work);
@@ -202,11 +202,11 @@ impl Disk {
     }
 
     pub(super) fn answer(&self, work: Work) {
-        let asked = work.asked();
+        let request = work.request();
         match work {
             Work::Read(offset, len, reply) => {
                 let len = u64::from(len).min(self.size_bytes.saturating_sub(offset));
-                let touches = |range: &Range<u64>| asked.touches(range);
+                let touches = |range: &Range<u64>| request.touches(range);
                 if self.gate().unreadable.iter().any(touches) {
                     return reply.error(Errno::EIO);
                 }
@@ -218,11 +218,11 @@ impl Disk {
             }
             Work::Write(offset, data, reply) => {
                 let mut gate = self.gate();
-                if asked.touches(&gate.unwritable) {
+                if request.touches(&gate.unwritable) {
                     return reply.error(Errno::EIO);
                 }
                 // Like a drive that remaps sectors when they are written.
-                gate.unreadable.retain(|range| !asked.covers(range));
+                gate.unreadable.retain(|range| !request.covers(range));
                 drop(gate);
                 match self.backing.write_all_at(&data, offset) {
                     Ok(()) => reply.written(data.len() as u32),

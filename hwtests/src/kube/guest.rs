@@ -21,7 +21,7 @@ use crate::{
         drives::{ROOT_PORTS, root_port},
         guest::quote,
         image::{in_guest, target_dir},
-        progress::say,
+        progress::print_progress,
         service,
     },
     tools,
@@ -61,7 +61,8 @@ impl GuestNode {
     pub fn join(cluster: &Cluster, drives: Vec<DriveSpec>) -> Self {
         enter_network(cluster);
         let from = Instant::now();
-        let step = |what: &str| say(format!("{NODE}: {what}, {} s", from.elapsed().as_secs()));
+        let step =
+            |what: &str| print_progress(format!("{NODE}: {what}, {} s", from.elapsed().as_secs()));
         let made = tempfile::tempdir_in(target_dir().unwrap().join("kubernetes")).unwrap();
         make(cluster, made.path());
         let unpacked = made.path().join("containerd");
@@ -111,7 +112,7 @@ impl GuestNode {
             let from = Instant::now();
             let passed = catch_unwind(AssertUnwindSafe(|| scenario(self, &cluster))).is_ok();
             let how = if passed { "passed" } else { "FAILED" };
-            say(format!("{name}: {how}, {} s", from.elapsed().as_secs()));
+            print_progress(format!("{name}: {how}, {} s", from.elapsed().as_secs()));
             if !passed {
                 failed.push(*name);
             }
@@ -206,7 +207,7 @@ impl GuestNode {
         self.cluster.install(&Install::with(values));
         self.until_registered(true);
         wait::until(SLOW, "the guest's drives can be used", || {
-            let drives = self.cluster.ask_controller(&["drives"]);
+            let drives = self.cluster.query_controller(&["drives"]);
             let here = |it: &&Value| it["node"] == NODE && it["class"] == "nvme";
             let states = drives["drives"].as_array()?.iter().filter(here);
             let usable = |it: &&Value| it["state"] == "available" || it["state"] == "claimed";
@@ -277,7 +278,7 @@ impl GuestNode {
         let handle = volume["spec"]["csi"]["volumeHandle"].as_str().unwrap();
         let shown = self
             .cluster
-            .ask_controller(&["volume", "show", handle])
+            .query_controller(&["volume", "show", handle])
             .to_string();
         let has = |drive: &&&str| shown.contains(**drive);
         drives
@@ -325,8 +326,8 @@ impl Drop for GuestNode {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let pods = ["--namespace", NAMESPACE, "describe", "pods"];
-            let said = self.cluster.try_kubectl(&pods).unwrap_or_default();
-            let _ = fs::write(self.machine.run_dir().file("pods.log"), said);
+            let output = self.cluster.try_kubectl(&pods).unwrap_or_default();
+            let _ = fs::write(self.machine.run_dir().file("pods.log"), output);
         }
         // Whoever comes next finds a cluster of one node, and Drivebay to be installed with the usual values.
         let _ = fs::remove_file(self.cluster.dir().join("usual-values"));

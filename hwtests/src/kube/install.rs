@@ -135,9 +135,9 @@ impl Cluster {
 
     /// Installs it with the scenarios' usual values, unless it is.
     pub fn installed(&self) {
-        let found = self.helm(&["list", "--namespace", NAMESPACE, "--short"]);
+        let releases = self.helm(&["list", "--namespace", NAMESPACE, "--short"]);
         let usual = self.dir.join("usual-values");
-        if found.trim().is_empty() || !usual.exists() {
+        if releases.trim().is_empty() || !usual.exists() {
             self.install(&Install::default());
             fs::write(usual, "").unwrap();
         }
@@ -145,8 +145,8 @@ impl Cluster {
 
     /// Uninstalls it, if it is installed: for a scenario with other values.
     pub fn uninstall_if_installed(&self) {
-        let found = self.helm(&["list", "--namespace", NAMESPACE, "--short"]);
-        if !found.trim().is_empty() {
+        let releases = self.helm(&["list", "--namespace", NAMESPACE, "--short"]);
+        if !releases.trim().is_empty() {
             self.uninstall();
         }
     }
@@ -192,12 +192,12 @@ impl Cluster {
     /// # Panics
     /// It does not: with what the kubelet logged of it.
     pub fn is_registered(&self) {
-        let seen = wait::poll(Duration::from_secs(60), || {
+        let registered = wait::poll(Duration::from_secs(60), || {
             let node = self.get("default", &["csinode", "node-1"]);
             let drivers = node["spec"]["drivers"].as_array()?.clone();
             drivers.into_iter().find(|driver| driver["name"] == DRIVER)
         });
-        if seen.is_none() {
+        if registered.is_none() {
             let log = self.log("kubelet");
             let lines: Vec<&str> = log.lines().filter(|line| line.contains(DRIVER)).collect();
             let last = &lines[lines.len().saturating_sub(10)..];
@@ -212,7 +212,7 @@ impl Cluster {
     ///
     /// # Panics
     /// It fails for a while.
-    pub fn ask_controller(&self, words: &[&str]) -> Value {
+    pub fn query_controller(&self, words: &[&str]) -> Value {
         let controller = format!("deploy/{}-controller", self.prefix);
         let exec = ["--namespace", NAMESPACE, "exec", &controller, "--"];
         let command = [&exec[..], &["drivebay-controller"], words, &["-o", "json"]].concat();
@@ -223,7 +223,7 @@ impl Cluster {
 
     /// Total free bytes of the claimed and available drives that the controller reports. Drives of other tests may be among them.
     pub fn free(&self) -> u64 {
-        let drives = self.ask_controller(&["drives"]);
+        let drives = self.query_controller(&["drives"]);
         drives
             .as_array()
             .or_else(|| drives["drives"].as_array())
@@ -239,9 +239,9 @@ impl Cluster {
     /// # Panics
     /// If that takes too long, with the number of free bytes.
     pub fn until_free(&self, bytes: u64) {
-        let seen = wait::poll(LIMIT, || (self.free() == bytes).then_some(()));
+        let reached = wait::poll(LIMIT, || (self.free() == bytes).then_some(()));
         assert!(
-            seen.is_some(),
+            reached.is_some(),
             "{} bytes are free, and {bytes} were before",
             self.free()
         );
@@ -259,12 +259,12 @@ impl Cluster {
             words.extend(["--unclaimed", "-"]);
         }
         let command = [&["kubectl"], &namespace[..], &exec, &words].concat();
-        let said = self.inside_with(&command, volumes.to_string().as_bytes())?;
-        let mut listed: Value = serde_json::from_str(&said)
-            .map_err(|error| Trouble::doing(format!("reading {said}"), &error))?;
+        let output = self.inside_with(&command, volumes.to_string().as_bytes())?;
+        let mut listed: Value = serde_json::from_str(&output)
+            .map_err(|error| Trouble::doing(format!("reading {output}"), &error))?;
         match listed["volumes"].take() {
             Value::Array(volumes) => Ok(volumes),
-            _ => Err(Trouble::new(format!("no list of volumes: {said}"))),
+            _ => Err(Trouble::new(format!("no list of volumes: {output}"))),
         }
     }
 
@@ -278,7 +278,7 @@ impl Cluster {
                 .is_ok_and(|left| left.is_empty())
                 .then_some(())
         };
-        let seen = wait::poll(LIMIT, none);
-        assert!(seen.is_some(), "left over: {:?}", self.unclaimed());
+        let reached = wait::poll(LIMIT, none);
+        assert!(reached.is_some(), "left over: {:?}", self.unclaimed());
     }
 }

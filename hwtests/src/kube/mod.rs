@@ -192,7 +192,7 @@ impl Cluster {
     /// # Panics
     /// Not within [`LIMIT`]; the message has the actual value and the object's events.
     pub fn until(&self, namespace: &str, words: &[&str], pointer: &str, expected: &str) {
-        let seen = wait::poll(LIMIT, || {
+        let reached = wait::poll(LIMIT, || {
             let now = self.get(namespace, words);
             let text = match now.pointer(pointer)? {
                 Value::String(text) => text.clone(),
@@ -200,7 +200,7 @@ impl Cluster {
             };
             (text == expected).then_some(())
         });
-        if seen.is_none() {
+        if reached.is_none() {
             let now = self.get(namespace, words);
             panic!(
                 "{} has no {pointer} {expected} within {LIMIT:?}: {}\n{}",

@@ -175,7 +175,7 @@ impl Scenario {
     }
 
     /// The same in words; before 1.37 the kubelet's event. None: all is well.
-    pub fn told_of_health(&self, pod: &str) -> Option<String> {
+    pub fn health_message(&self, pod: &str) -> Option<String> {
         if self.cluster.version() >= (1, 37) {
             let conditions = self.volume_health(pod);
             return (!conditions.is_empty()).then(|| Value::from(conditions).to_string());

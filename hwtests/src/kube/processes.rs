@@ -12,10 +12,10 @@ const RESTART: Duration = Duration::from_secs(120);
 impl Cluster {
     /// Returns the ids of the processes whose command line matches a regular expression, as found by pgrep.
     pub fn processes(&self, pattern: &str) -> Vec<String> {
-        let found = self.inside(&["pgrep", "--full", pattern]);
+        let pids = self.inside(&["pgrep", "--full", pattern]);
         // pgrep fails if there is none.
-        let found = found.unwrap_or_default();
-        found.split_whitespace().map(str::to_owned).collect()
+        let pids = pids.unwrap_or_default();
+        pids.split_whitespace().map(str::to_owned).collect()
     }
 
     /// Waits until there are processes whose command line matches; one that was killed is restarted after a while.
@@ -24,7 +24,7 @@ impl Cluster {
     /// There is none in time.
     pub fn until_running(&self, pattern: &str) -> Vec<String> {
         wait::until(RESTART, &format!("a process is {pattern}"), || {
-            Some(self.processes(pattern)).filter(|found| !found.is_empty())
+            Some(self.processes(pattern)).filter(|pids| !pids.is_empty())
         })
     }
 

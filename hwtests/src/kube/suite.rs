@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::{Cluster, DRIVER};
-use crate::lab::progress::say;
+use crate::lab::progress::print_progress;
 
 /// Specs that are not run.
 #[derive(Debug, Clone, Copy)]
@@ -48,13 +48,13 @@ impl Cluster {
         ];
         let options = options.iter().map(String::as_str);
         let words: Vec<&str> = ["suite"].into_iter().chain(options).collect();
-        let said = self.inside(&words);
-        let report = fs::read_to_string(&report).unwrap_or_else(|_| panic!("{said:?}"));
+        let output = self.inside(&words);
+        let report = fs::read_to_string(&report).unwrap_or_else(|_| panic!("{output:?}"));
         let counts = Counts::of(specs, &serde_json::from_str(&report).unwrap());
-        say(counts.table(specs));
+        print_progress(counts.table(specs));
         assert!(
-            said.is_ok() && counts.failed.is_empty(),
-            "{:#?}\n{said:?}",
+            output.is_ok() && counts.failed.is_empty(),
+            "{:#?}\n{output:?}",
             counts.failed
         );
         assert_eq!(counts.missing(specs), [""; 0], "no spec of these passed");

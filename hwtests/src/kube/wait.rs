@@ -7,14 +7,14 @@ use crate::wait;
 const STEP: Duration = Duration::from_millis(300);
 
 /// Like [`wait::poll`], with a longer interval.
-pub fn poll<T>(limit: Duration, look: impl FnMut() -> Option<T>) -> Option<T> {
-    wait::poll_every(STEP, limit, look)
+pub fn poll<T>(limit: Duration, check: impl FnMut() -> Option<T>) -> Option<T> {
+    wait::poll_every(STEP, limit, check)
 }
 
 /// Like [`wait::until`], with a longer interval.
 ///
 /// # Panics
 /// When the deadline passes; the message has `what`.
-pub fn until<T>(limit: Duration, what: &str, look: impl FnMut() -> Option<T>) -> T {
-    poll(limit, look).unwrap_or_else(|| panic!("not within {} s: {what}", limit.as_secs()))
+pub fn until<T>(limit: Duration, what: &str, check: impl FnMut() -> Option<T>) -> T {
+    poll(limit, check).unwrap_or_else(|| panic!("not within {} s: {what}", limit.as_secs()))
 }

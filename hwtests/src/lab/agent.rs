@@ -119,7 +119,7 @@ impl LabAgent {
     ///
     /// # Errors
     /// It did not become ready: with the end of its log.
-    pub async fn found(machine: &Machine) -> Result<Self, Trouble> {
+    pub async fn attach(machine: &Machine) -> Result<Self, Trouble> {
         let mut settings = settings(machine.node(), "lvm");
         settings.dir = PathBuf::from(service::RUN_DIR);
         let agent = Self::of(machine, settings, true);
@@ -198,7 +198,7 @@ impl LabAgent {
     }
 
     async fn ready(&self) -> Result<(), Trouble> {
-        let (start, mut looked) = (Instant::now(), Instant::now());
+        let (start, mut checked) = (Instant::now(), Instant::now());
         loop {
             let csi = Csi::connect(&self.csi_socket).await;
             if let Ok(csi) = csi
@@ -206,8 +206,8 @@ impl LabAgent {
             {
                 return Ok(());
             }
-            if looked.elapsed() > Duration::from_secs(3) {
-                looked = Instant::now();
+            if checked.elapsed() > Duration::from_secs(3) {
+                checked = Instant::now();
                 if !self.runs() {
                     return Err(self.trouble("the agent ended before it was ready"));
                 }
@@ -263,10 +263,10 @@ impl LabAgent {
     /// # Panics
     /// When it does not run.
     pub fn pid(&self) -> u32 {
-        let said = self
+        let output = self
             .guest
             .run(&format!("systemctl show --property=MainPID --value {UNIT}"));
-        let pid = said.trim().parse().unwrap_or(0);
+        let pid = output.trim().parse().unwrap_or(0);
         assert_ne!(pid, 0, "the agent does not run");
         pid
     }
@@ -296,7 +296,7 @@ impl LabAgent {
     }
 
     /// Runs another command of the program on its socket, e.g. `["drives", "-o", "json"]`.
-    pub fn ask(&self, args: &[&str]) -> Ran {
+    pub fn run_command(&self, args: &[&str]) -> Ran {
         let args: Vec<String> = args.iter().map(|arg| quote(arg)).collect();
         let socket = self.settings.agent_socket();
         self.guest.ran(&format!(

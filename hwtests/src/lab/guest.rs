@@ -144,9 +144,9 @@ impl Guest {
         &self,
         limit: Duration,
         what: &str,
-        mut look: impl FnMut(&Self) -> Option<T>,
+        mut check: impl FnMut(&Self) -> Option<T>,
     ) -> T {
-        wait::until(limit, what, || look(self))
+        wait::until(limit, what, || check(self))
     }
 
     /// Returns the lines that a unit has logged since the guest booted.
@@ -244,15 +244,15 @@ impl Lines {
     /// When none comes within the deadline.
     pub fn wait_for(&self, text: &str, limit: Duration) -> String {
         let end = std::time::Instant::now() + limit;
-        let mut seen = Vec::new();
+        let mut lines = Vec::new();
         while let Some(line) = self.next(end.saturating_duration_since(std::time::Instant::now())) {
             if line.contains(text) {
                 return line;
             }
-            seen.push(line);
+            lines.push(line);
         }
         panic!(
-            "no line with {text:?} within {} s, but: {seen:#?}",
+            "no line with {text:?} within {} s, but: {lines:#?}",
             limit.as_secs()
         );
     }

@@ -14,7 +14,7 @@ use super::{
     Guest, agent,
     guest::quote,
     image::{in_guest, target_dir},
-    progress::say,
+    progress::print_progress,
 };
 use crate::Trouble;
 
@@ -80,7 +80,7 @@ impl Guest {
         }
         let words = [&["--test-threads=1"], words].concat();
         let script = self.script(&program, &words, &all)?;
-        say(format!("running {name} in the guest"));
+        print_progress(format!("running {name} in the guest"));
         let mut lines = self.stream(&script)?;
         let mut tally = Tally::default();
         let mut ended = false;

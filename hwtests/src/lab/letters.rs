@@ -106,10 +106,11 @@ impl LabRig {
     /// When it cannot be read.
     pub fn letter(&self, volume: &Placed) -> String {
         let file = letter(volume);
-        let said = self.guest().run(&format!(
+        let output = self.guest().run(&format!(
             "dd if={file} iflag=nocache count=0 status=none; sha256sum <{file}"
         ));
-        said.split_whitespace()
+        output
+            .split_whitespace()
             .next()
             .unwrap_or_default()
             .to_owned()
@@ -127,8 +128,8 @@ impl LabRig {
     pub async fn drive_named_is(&self, part: &str, state: &str) -> wire::Drive {
         let what = format!("drive {part} is {state}");
         wait::until_async(LAB_LIMIT, &what, async || {
-            let found = self.drive_named(part).await;
-            found.filter(|drive| drive.state == state)
+            let drive = self.drive_named(part).await;
+            drive.filter(|drive| drive.state == state)
         })
         .await
     }
@@ -239,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_snapshots_and_of_what_they_store_are_told_from_those_of_volumes() {
+    fn lines_of_snapshots_and_of_what_they_store_are_distinguished_from_those_of_volumes() {
         for line in [
             "drivebay-snap-5d7a2c9e",
             "[drivebay-check-5d7a2c9e]",

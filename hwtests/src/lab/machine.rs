@@ -12,7 +12,7 @@ use super::{
     DriveError, DriveSpec, LabDrive, Qmp, drives,
     guest::{Guest, quote},
     image::{Image, target_dir},
-    progress::say,
+    progress::print_progress,
     qemu::{self, Parts},
     rundir::RunDir,
     snapshot::{self, Booted},
@@ -157,13 +157,13 @@ impl Machine {
         let from = Instant::now();
         let more = match how {
             Start::PowerOn => {
-                say(format!("booting {}", self.node));
+                print_progress(format!("booting {}", self.node));
                 let here = self.drives.iter().filter(|bay| bay.plugged);
                 let here: Vec<&LabDrive> = here.map(|bay| &bay.drive).collect();
                 drives::boot_args(&here).map_err(drive_trouble)?
             }
             Start::From(booted) => {
-                say(format!("restoring {}", self.node));
+                print_progress(format!("restoring {}", self.node));
                 booted.incoming()
             }
         };
@@ -177,7 +177,7 @@ impl Machine {
             .map_err(|trouble| self.explain(trouble));
         if done.is_ok() {
             let took = from.elapsed().as_secs_f64();
-            say(format!("{} is up after {took:.1} s", self.node));
+            print_progress(format!("{} is up after {took:.1} s", self.node));
         }
         done
     }
@@ -206,17 +206,17 @@ impl Machine {
                 Some(status) => Some(Err(status)),
                 None => qmp.exists().then_some(Ok(())),
             });
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            let output = std::fs::read_to_string(&log).unwrap_or_default();
             match up {
                 Some(Ok(())) => {
                     self.qemu = Some(process);
                     return Ok(());
                 }
-                Some(Err(_)) if said.contains("host forwarding") && tries < 5 => tries += 1,
+                Some(Err(_)) if output.contains("host forwarding") && tries < 5 => tries += 1,
                 Some(Err(status)) => {
-                    return Err(Trouble::new(format!("qemu ended with {status}: {said}")));
+                    return Err(Trouble::new(format!("qemu ended with {status}: {output}")));
                 }
-                None => return Err(Trouble::new(format!("qemu does not start: {said}"))),
+                None => return Err(Trouble::new(format!("qemu does not start: {output}"))),
             }
         }
     }
@@ -224,17 +224,17 @@ impl Machine {
     /// Resumes the machine: a snapshot is saved and loaded while it is stopped.
     fn wake(&self) -> Result<(), Trouble> {
         let mut qmp = self.qmp()?;
-        let mut ask = |command: &str| {
+        let mut execute = |command: &str| {
             qmp.execute(command, json!({}))
                 .map_err(|error| Trouble::doing(format!("qemu: {command}"), &error))
         };
-        wait::poll(START_LIMIT, || match ask("query-status") {
+        wait::poll(START_LIMIT, || match execute("query-status") {
             Ok(answer) if answer["status"] == "inmigrate" => None,
             Ok(_) => Some(Ok(())),
             Err(trouble) => Some(Err(trouble)),
         })
         .unwrap_or_else(|| Err(Trouble::new("the snapshot is not loaded")))?;
-        ask("cont").map(drop)
+        execute("cont").map(drop)
     }
 
     /// Waits for ssh, and logs in.
@@ -346,7 +346,7 @@ impl Machine {
     /// It does not come back.
     pub fn reboot(&mut self) -> Result<(), Trouble> {
         let from = Instant::now();
-        say(format!("rebooting {}", self.node));
+        print_progress(format!("rebooting {}", self.node));
         let id = "cat /proc/sys/kernel/random/boot_id";
         let before = self.guest.run(id);
         // The connection may end before the answer.
@@ -370,7 +370,7 @@ impl Machine {
                 Err(trouble) => return Err(self.explain(trouble)),
             }
         }
-        say(format!(
+        print_progress(format!(
             "{} is back after {:.1} s",
             self.node,
             from.elapsed().as_secs_f64()
@@ -394,7 +394,7 @@ impl Machine {
 
     /// Cuts the power of the machine, not of its drives: they keep all data that they received.
     pub fn power_off(&mut self) {
-        say(format!("cutting the power of {}", self.node));
+        print_progress(format!("cutting the power of {}", self.node));
         self.guest.connected(None);
         if let Some(mut qemu) = self.qemu.take() {
             qemu.kill();
@@ -439,13 +439,13 @@ impl Machine {
     /// # Panics
     /// When it has none of this name.
     pub fn drive(&self, name: &str) -> &LabDrive {
-        let found = self.drives.iter().find(|bay| bay.drive.name() == name);
-        &found.unwrap_or_else(|| panic!("no drive {name}")).drive
+        let bay = self.drives.iter().find(|bay| bay.drive.name() == name);
+        &bay.unwrap_or_else(|| panic!("no drive {name}")).drive
     }
 
     fn bay(&mut self, name: &str) -> &mut Bay {
-        let found = self.drives.iter_mut().find(|bay| bay.drive.name() == name);
-        found.unwrap_or_else(|| panic!("no drive {name}"))
+        let bay = self.drives.iter_mut().find(|bay| bay.drive.name() == name);
+        bay.unwrap_or_else(|| panic!("no drive {name}"))
     }
 
     fn names(&self, which: impl Fn(&Bay) -> bool) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::{fmt, io::Write, sync::LazyLock, time::Instant};
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Prints a line with the seconds since the first one.
-pub fn say(what: impl fmt::Display) {
+pub fn print_progress(what: impl fmt::Display) {
     let line = format!("lab: {:6.1} s: {what}\n", START.elapsed().as_secs_f64());
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     /// Starts a fake qemu that sends these lines to a client, and reads on.
-    fn saying(dir: &Path, lines: &'static str) -> PathBuf {
+    fn fake_qemu(dir: &Path, lines: &'static str) -> PathBuf {
         let path = dir.join("qmp");
         let listener = UnixListener::bind(&path).unwrap();
         thread::spawn(move || {
@@ -301,14 +301,14 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(200);
 
     #[test]
-    fn events_between_answers_are_kept_until_asked_for() {
+    fn events_between_answers_are_kept_until_they_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let lines = concat!(
             "{\"QMP\": {}}\r\n{\"return\": {}, \"id\": 1}\r\n",
             "{\"event\": \"STOP\"}\r\n{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"a\"}}\r\n",
             "{\"return\": {\"running\": true}, \"id\": 2}\r\n",
         );
-        let mut qmp = Qmp::connect(&saying(dir.path(), lines), SOON).unwrap();
+        let mut qmp = Qmp::connect(&fake_qemu(dir.path(), lines), SOON).unwrap();
         let status = qmp.execute("query-status", Value::Null).unwrap();
         assert_eq!(status["running"], true);
         let gone = qmp.event_named("DEVICE_DELETED", SHORT).unwrap();
@@ -324,7 +324,7 @@ mod tests {
             "{\"event\": \"BLOCK_IO_ERROR\", \"data\": {\"node-name\": \"disk\"}}\r\n",
             "{\"QMP\": {}}\r\n{\"return\": {}, \"id\": 1}\r\n",
         );
-        let mut qmp = Qmp::connect(&saying(dir.path(), lines), SOON).unwrap();
+        let mut qmp = Qmp::connect(&fake_qemu(dir.path(), lines), SOON).unwrap();
         let event = qmp.event_named("BLOCK_IO_ERROR", SHORT);
         assert!(matches!(event, Err(QmpError::Deadline { .. })), "{event:?}");
     }
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn what_is_neither_a_greeting_nor_an_event_is_not_qemu() {
         let dir = tempfile::tempdir().unwrap();
-        let refused = Qmp::connect(&saying(dir.path(), "{\"hello\": 1}\n"), SOON);
+        let refused = Qmp::connect(&fake_qemu(dir.path(), "{\"hello\": 1}\n"), SOON);
         assert!(
             matches!(refused, Err(QmpError::NotUnderstood { .. })),
             "{refused:?}"
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn a_silent_qemu_is_a_deadline_and_its_late_answer_is_not_anothers() {
         let dir = tempfile::tempdir().unwrap();
-        let mut qmp = Qmp::connect(&saying(dir.path(), HELLO), SOON).unwrap();
+        let mut qmp = Qmp::connect(&fake_qemu(dir.path(), HELLO), SOON).unwrap();
         let late = qmp.execute_within("stop", Value::Null, SHORT);
         assert!(matches!(late, Err(QmpError::Deadline { .. })), "{late:?}");
         qmp.received
@@ -353,17 +353,17 @@ mod tests {
     #[test]
     fn a_refusal_has_qemus_words() {
         let dir = tempfile::tempdir().unwrap();
-        let mut qmp = Qmp::connect(&saying(dir.path(), HELLO), SOON).unwrap();
+        let mut qmp = Qmp::connect(&fake_qemu(dir.path(), HELLO), SOON).unwrap();
         qmp.received.extend(
             b"{\"id\": 2, \"error\": {\"class\": \"GenericError\", \"desc\": \"no such bus\"}}\n",
         );
         let refused = qmp.execute("device_add", Value::Null).unwrap_err();
-        let said = refused.to_string();
-        assert_eq!(said, "qemu refused device_add: no such bus (GenericError)");
+        let text = refused.to_string();
+        assert_eq!(text, "qemu refused device_add: no such bus (GenericError)");
     }
 
     #[test]
-    fn nobody_there_is_said_with_the_path() {
+    fn a_missing_socket_is_reported_with_its_path() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("none");
         let error = Qmp::connect(&path, SHORT).unwrap_err();

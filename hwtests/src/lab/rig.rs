@@ -71,8 +71,8 @@ impl LabRig {
     ///
     /// # Panics
     /// When the agent does not become ready.
-    pub async fn found(machine: Machine) -> Self {
-        let agent = LabAgent::found(&machine).await.unwrap();
+    pub async fn attach(machine: Machine) -> Self {
+        let agent = LabAgent::attach(&machine).await.unwrap();
         Self::of(agent, machine).await
     }
 

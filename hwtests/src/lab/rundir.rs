@@ -77,8 +77,12 @@ impl RunDir {
             Ok(failed)
         });
         match kept {
-            Ok(failed) => super::progress::say(format!("logs are kept in {}", failed.display())),
-            Err(trouble) => super::progress::say(format!("logs could not be kept: {trouble}")),
+            Ok(failed) => {
+                super::progress::print_progress(format!("logs are kept in {}", failed.display()))
+            }
+            Err(trouble) => {
+                super::progress::print_progress(format!("logs could not be kept: {trouble}"))
+            }
         }
     }
 }

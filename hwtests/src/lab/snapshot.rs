@@ -15,7 +15,7 @@ use serde_json::json;
 use super::{
     Machine, MachineSpec,
     image::Image,
-    progress::say,
+    progress::print_progress,
     qemu::{self, Parts},
 };
 use crate::{Trouble, tools, wait};
@@ -87,7 +87,7 @@ fn fits(image: &Image) -> Result<u64, Trouble> {
 }
 
 fn make(image: &Image, dir: &Path) -> Result<(), Trouble> {
-    say("making the snapshot of a booted guest, once");
+    print_progress("making the snapshot of a booted guest, once");
     let work = image.dir.join("booting");
     if work.exists() {
         fs::remove_dir_all(&work)?;
@@ -102,24 +102,24 @@ fn make(image: &Image, dir: &Path) -> Result<(), Trouble> {
     // Wait until the journal shows that the session is closed: a connection in the snapshot would stay in every copy.
     let journal = machine.run_dir().file("journal.log");
     wait::until(SAVE_LIMIT, "the guest sees the connection closed", || {
-        let said = fs::read_to_string(&journal).unwrap_or_default();
-        said.contains("session closed for user root").then_some(())
+        let text = fs::read_to_string(&journal).unwrap_or_default();
+        text.contains("session closed for user root").then_some(())
     });
 
     let mut qmp = machine.qmp()?;
-    let mut ask = |command: &str, arguments| {
+    let mut execute = |command: &str, arguments| {
         qmp.execute(command, arguments)
             .map_err(|error| Trouble::doing(format!("qemu: {command}"), &error))
     };
-    ask("stop", json!({}))?;
-    ask(
+    execute("stop", json!({}))?;
+    execute(
         "migrate-set-parameters",
         json!({"max-bandwidth": 1_u64 << 40}),
     )?;
     let state = super::ssh::quote(&work.join("state").display().to_string());
-    ask("migrate", json!({"uri": format!("exec:cat >{state}")}))?;
+    execute("migrate", json!({"uri": format!("exec:cat >{state}")}))?;
     wait::until(SAVE_LIMIT, "the snapshot is written", || {
-        match ask("query-migrate", json!({})) {
+        match execute("query-migrate", json!({})) {
             Ok(answer) if answer["status"] == "completed" => Some(Ok(())),
             Ok(answer) if answer["status"] == "failed" => {
                 Some(Err(Trouble::new(format!("saving the snapshot: {answer}"))))
@@ -129,7 +129,7 @@ fn make(image: &Image, dir: &Path) -> Result<(), Trouble> {
         }
     })?;
     // In order, since qemu writes out the overlay when it quits.
-    ask("quit", json!({}))?;
+    execute("quit", json!({}))?;
     machine.ends(SAVE_LIMIT)?;
     fs::copy(
         machine.run_dir().file("root.qcow2"),

@@ -31,8 +31,8 @@ impl LvmStarts {
              exec strace -f -e trace=execve,execveat -e signal=none -o {RECORD} $(printf -- ' -p %s' $pids)"
         );
         let lines = guest.stream(&script).unwrap();
-        let said = lines.wait_for("tracing ", LIMIT);
-        let mut open: u32 = said.trim_start_matches("tracing ").parse().unwrap_or(1);
+        let first = lines.wait_for("tracing ", LIMIT);
+        let mut open: u32 = first.trim_start_matches("tracing ").parse().unwrap_or(1);
         while open > 0 {
             let line = lines.next(LIMIT).expect("strace attaches");
             // A worker that ended in between cannot start anything any more.
@@ -71,7 +71,7 @@ impl LvmStarts {
 fn commands(record: &str) -> Vec<String> {
     // Lines of other processes may come between a call and its result.
     let mut open: BTreeMap<&str, Option<String>> = BTreeMap::new();
-    let mut found = Vec::new();
+    let mut subcommands = Vec::new();
     for line in record.lines() {
         let (pid, rest) = line.split_once(' ').unwrap_or((line, ""));
         let rest = rest.trim_start();
@@ -85,12 +85,12 @@ fn commands(record: &str) -> Vec<String> {
         }
         let started = open.remove(pid).flatten();
         if rest.ends_with("= 0") {
-            found.extend(started);
+            subcommands.extend(started);
         }
     }
     // Unfinished calls count too, so that the count is not too small.
-    found.extend(open.into_values().flatten());
-    found
+    subcommands.extend(open.into_values().flatten());
+    subcommands
 }
 
 /// Returns "lvcreate" for `execve("/sbin/lvm", ["lvm", "lvcreate", ...`.

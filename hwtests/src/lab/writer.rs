@@ -54,8 +54,8 @@ impl Writer {
     /// Returns the current number of lines. All but the last one are synced.
     pub fn lines(&self) -> usize {
         let lines = quote(&self.lines.display().to_string());
-        let said = self.guest.ran(&format!("wc -l <{lines}"));
-        said.stdout.trim().parse().unwrap_or(0)
+        let ran = self.guest.ran(&format!("wc -l <{lines}"));
+        ran.stdout.trim().parse().unwrap_or(0)
     }
 
     /// Waits until there are more lines; returns their number.
@@ -124,8 +124,8 @@ impl Events {
         ));
         // It prints two lines, one each for kernel and udevd, right before it listens.
         guest.wait_until(SOON, "udevadm listens", |guest| {
-            let said = guest.run(&format!("cat {}", file.display()));
-            said.contains("KERNEL - ").then_some(())
+            let output = guest.run(&format!("cat {}", file.display()));
+            output.contains("KERNEL - ").then_some(())
         });
         Self {
             guest: guest.clone(),
@@ -134,7 +134,7 @@ impl Events {
     }
 
     /// Returns every event so far: source ("KERNEL", "UDEV"), action, and device ("sda1").
-    pub fn seen(&self) -> Vec<(String, String, String)> {
+    pub fn list(&self) -> Vec<(String, String, String)> {
         let text = self.guest.run(&format!("cat {}", self.file.display()));
         text.lines()
             .filter_map(|line| {
@@ -149,8 +149,9 @@ impl Events {
 
     /// Returns the number of the kernel's events with this action for devices that satisfy `pick`.
     pub fn count(&self, action: &str, pick: impl Fn(&str) -> bool) -> usize {
-        let seen = self.seen();
-        seen.iter()
+        let events = self.list();
+        events
+            .iter()
             .filter(|(who, what, device)| who == "KERNEL" && what == action && pick(device))
             .count()
     }

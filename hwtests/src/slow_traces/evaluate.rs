@@ -19,7 +19,7 @@ pub struct Score {
     /// Number of traces with a slow drive.
     pub traces: u32,
     /// Number of those in which it was found while it was slow.
-    pub found: u32,
+    pub detected: u32,
     /// Minutes from the beginning to the finding.
     pub times: Vec<u64>,
 }
@@ -27,7 +27,7 @@ pub struct Score {
 impl Score {
     /// Returns the share of slow drives that were found.
     pub fn recall(&self) -> f64 {
-        f64::from(self.found) / f64::from(self.traces.max(1))
+        f64::from(self.detected) / f64::from(self.traces.max(1))
     }
 
     fn percentile(&self, percent: usize) -> String {
@@ -63,7 +63,7 @@ impl Table {
         let mut all = Score::default();
         for score in self.slow.values() {
             all.traces += score.traces;
-            all.found += score.found;
+            all.detected += score.detected;
             all.times.extend(&score.times);
         }
         all
@@ -71,7 +71,7 @@ impl Table {
 
     /// Returns the share of findings that are correct.
     pub fn precision(&self) -> f64 {
-        let right = f64::from(self.all().found);
+        let right = f64::from(self.all().detected);
         let wrong = self.false_alarms.len() as f64;
         right / (right + wrong).max(1.0)
     }
@@ -86,7 +86,11 @@ impl Table {
             if last.replace(row) != Some(row) {
                 let _ = write!(text, "\n{load:<18}{:<17}", shape.as_str());
             }
-            let _ = write!(text, " {factor:>3}× {:>3}/{:<3}", score.found, score.traces);
+            let _ = write!(
+                text,
+                " {factor:>3}× {:>3}/{:<3}",
+                score.detected, score.traces
+            );
         }
         text.push('\n');
         text
@@ -102,7 +106,7 @@ impl Table {
                 text,
                 "{name:<18}{factor:>6}{:>8}{:>7}{:>8.3}  {:>3} {:>3} {:>3}",
                 score.traces,
-                score.found,
+                score.detected,
                 score.recall(),
                 score.percentile(50),
                 score.percentile(90),
@@ -164,13 +168,13 @@ fn one_slow(
     slowness: Slowness,
 ) {
     let mut scenario = Scenario::draw(seed, BEFORE + minutes + AFTER, Some(slowness));
-    let (found, others, seen) = run(&mut scenario, Some(&slowness));
-    if seen < 4 {
+    let (detected, others, measured) = run(&mut scenario, Some(&slowness));
+    if measured < 4 {
         table.too_little += 1;
         return;
     }
     let ends = BEFORE + minutes + 1 + GRACE;
-    let found = found.filter(|at| (BEFORE..=ends).contains(at));
+    let detected = detected.filter(|at| (BEFORE..=ends).contains(at));
     let name = format!(
         "seed {seed}: {} {} {factor}× for {minutes} min",
         scenario.name,
@@ -185,12 +189,12 @@ fn one_slow(
             .or_default(),
     ] {
         score.traces += 1;
-        if let Some(at) = found {
-            score.found += 1;
+        if let Some(at) = detected {
+            score.detected += 1;
             score.times.push((at + 1).saturating_sub(BEFORE));
         }
     }
-    if found.is_none() {
+    if detected.is_none() {
         table.missed.push(name.clone());
     }
     table
@@ -201,8 +205,8 @@ fn one_slow(
 fn one_healthy(table: &mut Table, seed: u64, minutes: u64) {
     let mut scenario = Scenario::draw(seed, minutes, None).odd_one();
     table.healthy_traces += 1;
-    let (found, others, _) = run(&mut scenario, None);
-    let first = found.map(|at| format!("drive-0 at {at}"));
+    let (detected, others, _) = run(&mut scenario, None);
+    let first = detected.map(|at| format!("drive-0 at {at}"));
     let name = &scenario.name;
     let all = first.into_iter().chain(others);
     table
@@ -222,19 +226,19 @@ pub fn replay(seed: u64, hours: u64) -> Vec<String> {
 fn run(scenario: &mut Scenario, slowness: Option<&Slowness>) -> (Option<u64>, Vec<String>, u32) {
     let mut comparison = Comparison::default();
     let first = scenario.first();
-    let (mut found, mut others) = (None, BTreeMap::new());
-    let (mut minute, mut seen) = (0, 0);
+    let (mut detected, mut others) = (None, BTreeMap::new());
+    let (mut minute, mut measured) = (0, 0);
     while let Some(inputs) = scenario.next_minute() {
         let drives: Vec<_> = inputs.iter().map(|input| input.drive.clone()).collect();
         let mut of_first = inputs.iter().filter(|input| input.drive == first);
         if let (Some(slowness), Some(input)) = (slowness, of_first.next()) {
             let begin = minute as f64 * 60.0;
             let whole = begin + 60.0 <= slowness.to && begin >= slowness.from;
-            let told = input.minute.is_some_and(|minute| {
+            let has_latency = input.minute.is_some_and(|minute| {
                 minute.reads.latency_ms().is_some()
                     || (slowness.shape != Shape::ReadsOnly && minute.writes.latency_ms().is_some())
             });
-            seen += u32::from(whole && told);
+            measured += u32::from(whole && has_latency);
         }
         comparison.feed((minute + 1) * 60, inputs);
         for drive in drives {
@@ -242,7 +246,7 @@ fn run(scenario: &mut Scenario, slowness: Option<&Slowness>) -> (Option<u64>, Ve
                 continue;
             }
             if drive == first {
-                found.get_or_insert(minute);
+                detected.get_or_insert(minute);
             } else {
                 others.entry(drive.0).or_insert(minute);
             }
@@ -252,5 +256,5 @@ fn run(scenario: &mut Scenario, slowness: Option<&Slowness>) -> (Option<u64>, Ve
     let others = others
         .into_iter()
         .map(|(drive, at)| format!("{drive} at {at}"));
-    (found, others.collect(), seen)
+    (detected, others.collect(), measured)
 }

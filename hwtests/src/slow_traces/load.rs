@@ -43,13 +43,13 @@ pub(super) struct Offered {
     pub(super) flushed: f64,
     /// Relative distance of positions: 1 on average.
     pub(super) reach: f64,
-    asked: Arrival,
+    arrival: Arrival,
 }
 
 impl Offered {
     /// Returns requests per second for this latency.
     pub(super) fn rate(&self, latency_ms: f64) -> f64 {
-        match self.asked {
+        match self.arrival {
             Arrival::Closed(depth, pause) => depth * 1000.0 / (latency_ms + pause).max(1e-3),
             Arrival::Open(rate, most) => rate.min(most * 1000.0 / latency_ms.max(1e-3)),
         }
@@ -57,14 +57,14 @@ impl Offered {
 
     /// Returns the same stream with another intensity.
     fn times(&self, factor: f64) -> Self {
-        let asked = match self.asked {
+        let arrival = match self.arrival {
             Arrival::Closed(depth, pause) => {
                 Arrival::Closed((depth * factor.sqrt()).max(0.2), pause)
             }
             Arrival::Open(rate, most) => Arrival::Open(rate * factor, most),
         };
         Self {
-            asked,
+            arrival,
             ..self.clone()
         }
     }
@@ -77,7 +77,7 @@ impl Offered {
             size: 1e6,
             flushed: 0.0,
             reach: 1.0,
-            asked: Arrival::Open(100.0, 2.0),
+            arrival: Arrival::Open(100.0, 2.0),
         }
     }
 
@@ -89,7 +89,7 @@ impl Offered {
             size: 32e3,
             flushed: 0.0,
             reach: 0.7,
-            asked: Arrival::Closed(1.0, 0.2),
+            arrival: Arrival::Closed(1.0, 0.2),
         }
     }
 }
@@ -147,13 +147,13 @@ pub(super) struct Load {
 impl Load {
     /// Returns a random load of this profile for drives that serve `speed` small random requests per second, one at a time.
     pub(super) fn draw(rng: &mut Rng, profile: Profile, speed: f64, seconds: f64) -> Self {
-        let one = |reads, pattern, size, flushed, asked| Offered {
+        let one = |reads, pattern, size, flushed, arrival| Offered {
             reads,
             pattern,
             size,
             flushed,
             reach: 1.0,
-            asked,
+            arrival,
         };
         let kib = 1024.0;
         let mut window = None;
@@ -163,7 +163,7 @@ impl Load {
                 let closed = rng.bool();
                 let depth = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0][rng.usize(..6)];
                 let rate = speed * between(rng, 0.05, 0.5);
-                let asked = |part: f64| {
+                let part_of = |part: f64| {
                     if closed {
                         Arrival::Closed((depth * part).max(0.3), 0.0)
                     } else {
@@ -171,8 +171,8 @@ impl Load {
                     }
                 };
                 vec![
-                    one(true, Pattern::Random, size, 0.0, asked(0.7)),
-                    one(false, Pattern::Random, size, 0.0, asked(0.3)),
+                    one(true, Pattern::Random, size, 0.0, part_of(0.7)),
+                    one(false, Pattern::Random, size, 0.0, part_of(0.3)),
                 ]
             }
             Profile::FioSequential => {

@@ -42,7 +42,7 @@ pub(crate) struct Outcome {
     pub(crate) place: String,
     pub(crate) fault: String,
     pub(crate) used: String,
-    pub(crate) seen: String,
+    pub(crate) drive_state: String,
     pub(crate) staged: String,
     pub(crate) deleted: String,
     pub(crate) repaired: String,
@@ -136,14 +136,14 @@ impl Row {
     /// Reads the contents of the drive in this process, without changes.
     fn contents(&self) -> Result<Contents, String> {
         let drive = self.drive.drive_ref().unwrap();
-        layout::look(&drive, false).map_err(|error| format!("{error:?}"))
+        layout::read_contents(&drive, false).map_err(|error| format!("{error:?}"))
     }
 
     /// Returns the offset of LVM's committed text; 0 without LVM.
     fn committed_text(&self) -> u64 {
         let dev = BlockDev::open(&self.drive.drive_ref().unwrap()).unwrap();
         match metadata::read(&dev).unwrap() {
-            metadata::PvContents::Vg(found) => label::AREA.start + found.location.unwrap().offset,
+            metadata::PvContents::Vg(group) => label::AREA.start + group.location.unwrap().offset,
             _ => 0,
         }
     }
@@ -177,7 +177,7 @@ impl Row {
         let (troubled, beside) = (self.troubled.clone().unwrap(), self.beside.clone().unwrap());
         let doomed = self.doomed.clone().unwrap();
         let drive = self.listed().await;
-        self.outcome.seen = match drive.all_notes().is_empty() {
+        self.outcome.drive_state = match drive.all_notes().is_empty() {
             true => drive.state.clone(),
             false => format!("{}: {}", drive.state, drive.all_notes().join(", ")),
         };

@@ -27,7 +27,7 @@ impl faults::Outcome for Outcome {
             &self.place,
             &self.fault,
             &self.used,
-            &self.seen,
+            &self.drive_state,
             &self.staged,
             &self.deleted,
             &self.repaired,
@@ -104,17 +104,17 @@ impl Stand {
 /// Runs rows with faults at the same time; after each change the agent is restarted or scans again.
 pub(crate) async fn run(specs: &[Spec], restart: bool) -> Table {
     let begun = Instant::now();
-    let say = |what: &str| eprintln!("{:6.1} s: {what}", begun.elapsed().as_secs_f64());
+    let log = |what: &str| eprintln!("{:6.1} s: {what}", begun.elapsed().as_secs_f64());
     let mut stand = Stand::new(specs).await;
     stand.each(Row::prepare).await;
-    say("prepared");
+    log("prepared");
     stand.changed(Row::strike, restart).await;
-    say("struck");
+    log("struck");
     stand.each(Row::act).await;
-    say("acted");
+    log("acted");
     stand.changed(Row::mend, restart).await;
     stand.each(Row::judge).await;
-    say("judged");
+    log("judged");
     let with = if restart { ", restarted" } else { "" };
     let outcome = |row: &Row| Outcome {
         used: format!("{}{with}", row.outcome.used),

@@ -16,9 +16,9 @@ async fn is_at(controller: &Controller, node: &SimHost) {
         node.host.address(),
     );
     wait::until_async(LIMIT, &what, async || {
-        let known = controller.node(&node.id).await?;
-        let here = known.address.starts_with(&format!("{ip}:"));
-        (here && known.state == "connected").then_some(())
+        let listed = controller.node(&node.id).await?;
+        let here = listed.address.starts_with(&format!("{ip}:"));
+        (here && listed.state == "connected").then_some(())
     })
     .await;
 }
@@ -36,9 +36,9 @@ async fn a_host_that_vanished_makes_way_for_the_agent_that_comes_back() {
         })
         .await;
     is_at(&controller, &old).await;
-    old.tell(Command::Hush).await;
-    old.tell(Command::HoldCreate).await;
-    let asked = creating(&controller, "v", &["a0"]);
+    old.send(Command::Hush).await;
+    old.send(Command::HoldCreate).await;
+    let creation = creating(&controller, "v", &["a0"]);
     old.has("v").await;
     // The machine boots elsewhere on the network; it cannot connect yet.
     let host = cluster.host();
@@ -52,11 +52,11 @@ async fn a_host_that_vanished_makes_way_for_the_agent_that_comes_back() {
     // No FIN or RST of the old host's kernel arrives.
     old.host.cut();
     new.host.heal();
-    unavailable(asked).await;
+    unavailable(creation).await;
     is_at(&controller, &new).await;
     // If the keepalive had detected the dead session, there would have been none to replace.
     controller
-        .says(&[
+        .wait_for_log_line(&[
             "previous session does not answer",
             &new.host.address().to_string(),
         ])
@@ -85,10 +85,12 @@ async fn a_clone_and_a_thief_with_a_certificate_of_their_own_take_no_session_and
         let thief = cluster.node("a", &dial).await;
         let there = thief.host.address().to_string();
         controller
-            .says(&["agent refused", "that answers", &here, &there])
+            .wait_for_log_line(&["agent refused", "that answers", &here, &there])
             .await;
-        let told = thief.says(&["controller refused this agent"]).await;
-        assert!(!told.contains(&here), "{told}");
+        let line = thief
+            .wait_for_log_line(&["controller refused this agent"])
+            .await;
+        assert!(!line.contains(&here), "{line}");
         let node = controller.node("a0").await.unwrap();
         assert_eq!(
             (node.state.as_str(), &node.address),
@@ -136,15 +138,15 @@ async fn another_machine_is_refused_unless_it_has_the_drives_of_the_one_that_is_
         stranger.host.address().to_string(),
     );
     controller
-        .says(&["agent refused", "machine-a0", &here, "stranger-a0", &there])
+        .wait_for_log_line(&["agent refused", "machine-a0", &here, "stranger-a0", &there])
         .await;
     is_at(&controller, &first).await;
 
     drop(first);
     controller.node_is("a0", "away").await;
-    stranger.tell(Command::Restart).await;
+    stranger.send(Command::Restart).await;
     controller
-        .says(&[
+        .wait_for_log_line(&[
             "agent refused",
             "machine-a0",
             "stranger-a0",
@@ -153,7 +155,7 @@ async fn another_machine_is_refused_unless_it_has_the_drives_of_the_one_that_is_
         ])
         .await;
     stranger
-        .says(&["controller refused this agent", "has not shown any drive"])
+        .wait_for_log_line(&["controller refused this agent", "has not shown any drive"])
         .await;
     assert_eq!(
         controller.csi.ids().await.unwrap(),

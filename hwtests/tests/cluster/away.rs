@@ -19,10 +19,10 @@ async fn condition(controller: &Controller, id: &str) -> VolumeCondition {
 }
 
 async fn until_abnormal(controller: &Controller, id: &str) -> String {
-    let found = wait::until_async(LIMIT, "the volume is abnormal", async || {
+    let abnormal = wait::until_async(LIMIT, "the volume is abnormal", async || {
         Some(condition(controller, id).await).filter(|condition| condition.abnormal)
     });
-    found.await.message
+    abnormal.await.message
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,10 +102,11 @@ async fn nodes_that_answer_nothing_delay_nothing_but_their_own_calls() {
         controller.node_is(&node.id, "connected").await;
     }
     // Busy withholds its responses, frozen only exists in TCP, and lost is unreachable.
-    busy.tell(Command::HoldCreate).await;
+    busy.send(Command::HoldCreate).await;
     frozen.freeze();
     lost.host.cut();
-    let asked = [&busy, &frozen, &lost].map(|node| creating(&controller, &node.id, &[&node.id]));
+    let creations =
+        [&busy, &frozen, &lost].map(|node| creating(&controller, &node.id, &[&node.id]));
     busy.has("busy0").await;
 
     let start = Instant::now();
@@ -119,18 +120,18 @@ async fn nodes_that_answer_nothing_delay_nothing_but_their_own_calls() {
     }
     controller.csi.delete(&id).await.unwrap();
     assert!(
-        asked.iter().all(|call| !call.is_finished()),
+        creations.iter().all(|call| !call.is_finished()),
         "the calls that are held up were still open when all others had been answered"
     );
     println!("others were answered within {:?}", start.elapsed());
 
-    let [held, of_frozen, of_lost] = asked;
+    let [held, of_frozen, of_lost] = creations;
     unavailable(of_frozen).await;
     unavailable(of_lost).await;
     println!("the dead ones were found after {:?}", start.elapsed());
     controller.node_is(&frozen.id, "away").await;
     controller.node_is(&busy.id, "connected").await;
-    busy.tell(Command::GoOn).await;
+    busy.send(Command::GoOn).await;
     held.await.unwrap().unwrap();
     frozen.thaw();
     controller.node_is(&frozen.id, "connected").await;

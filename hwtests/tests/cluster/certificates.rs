@@ -22,9 +22,10 @@ async fn an_agent_with_another_nodes_certificate_is_refused_by_name() {
     let a = cluster.node("a", &[controller.address()]).await;
     let address = a.host.address().to_string();
     controller
-        .says(&["agent refused", &address, "\"a0\"", "\"b0\""])
+        .wait_for_log_line(&["agent refused", &address, "\"a0\"", "\"b0\""])
         .await;
-    a.says(&["controller refused this agent", "b0"]).await;
+    a.wait_for_log_line(&["controller refused this agent", "b0"])
+        .await;
     assert!(controller.nodes().await.unwrap().is_empty());
 }
 
@@ -46,22 +47,26 @@ async fn sessions_last_as_long_as_their_certificates_and_new_ones_are_used_witho
 
     cluster.authority.renew(&renewed.id).unwrap();
     cluster.authority.renew_controller().unwrap();
-    renewed.says(&["certificate loaded"]).await;
-    controller.says(&["certificate loaded"]).await;
+    renewed.wait_for_log_line(&["certificate loaded"]).await;
+    controller.wait_for_log_line(&["certificate loaded"]).await;
     let now = controller.node(&renewed.id).await.unwrap();
     assert_eq!(now.address, before.address, "its session goes on");
 
     // The session of the former certificate ends when that expires, and the next one uses the new certificate.
     controller
-        .says(&["closing the agent's session", "expired", "renewed0"])
+        .wait_for_log_line(&["closing the agent's session", "expired", "renewed0"])
         .await;
     wait::until_async(LIMIT, "the renewed one is back", async || {
-        let known = controller.node(&renewed.id).await.unwrap();
-        (known.state == "connected" && known.address != before.address).then_some(())
+        let listed = controller.node(&renewed.id).await.unwrap();
+        (listed.state == "connected" && listed.address != before.address).then_some(())
     })
     .await;
-    controller.says(&["connection rejected", "expired"]).await;
-    forgotten.says(&["cannot open a session", "expired"]).await;
+    controller
+        .wait_for_log_line(&["connection rejected", "expired"])
+        .await;
+    forgotten
+        .wait_for_log_line(&["cannot open a session", "expired"])
+        .await;
     controller.node_is(&forgotten.id, "away").await;
     cluster.authority.renew(&forgotten.id).unwrap();
     controller.node_is(&forgotten.id, "connected").await;
@@ -95,17 +100,18 @@ async fn the_sessions_of_a_ca_end_when_it_is_taken_away_on_either_side() {
 
     // A node removes the controller's CA.
     replace(&one.node("c0").unwrap().ca, &bundles[1]);
-    c.says(&["controller session ended", "CA"]).await;
-    c.says(&["cannot open a session with the controller", "CA"])
+    c.wait_for_log_line(&["controller session ended", "CA"])
+        .await;
+    c.wait_for_log_line(&["cannot open a session with the controller", "CA"])
         .await;
     controller.node_is(&c.id, "away").await;
     // The controller removes the CA of two nodes.
     replace(&one.controller().ca, &bundles[0]);
     controller
-        .says(&["closing the agent's session", "CA", "b0"])
+        .wait_for_log_line(&["closing the agent's session", "CA", "b0"])
         .await;
     controller
-        .says(&["connection rejected", &b.host.address().to_string()])
+        .wait_for_log_line(&["connection rejected", &b.host.address().to_string()])
         .await;
     controller.node_is(&b.id, "away").await;
     let now = controller.node(&a.id).await.unwrap();

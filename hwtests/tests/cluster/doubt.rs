@@ -41,20 +41,20 @@ async fn a_controller_that_is_killed_in_the_middle_of_a_create_leaves_exactly_on
     for node in [&a, &b] {
         controller.node_is(&node.id, "connected").await;
     }
-    a.tell(Command::Hush).await;
-    a.tell(Command::HoldCreate).await;
-    let asked = creating(&controller, "v", &["a0", "b0"]);
+    a.send(Command::Hush).await;
+    a.send(Command::HoldCreate).await;
+    let creation = creating(&controller, "v", &["a0", "b0"]);
     a.has("v").await;
 
     controller.kill();
-    asked.await.unwrap().unwrap_err();
+    creation.await.unwrap().unwrap_err();
     controller.start_again().await.unwrap();
     // The node that has the volume may be the last one to return.
     a.host.cut();
     controller.node_is(&b.id, "connected").await;
     unavailable(creating(&controller, "v", &["a0", "b0"])).await;
     a.host.heal();
-    a.tell(Command::GoOn).await;
+    a.send(Command::GoOn).await;
     let id = create_at_last(&controller, "v", &["a0", "b0"]).await;
     assert_eq!(a.ids().await, [id]);
     assert!(b.names().await.is_empty());
@@ -70,17 +70,17 @@ async fn a_create_that_a_lost_node_has_carried_out_waits_for_it_also_after_a_res
     for node in [&a, &b] {
         controller.node_is(&node.id, "connected").await;
     }
-    a.tell(Command::Hush).await;
-    a.tell(Command::HoldCreate).await;
+    a.send(Command::Hush).await;
+    a.send(Command::HoldCreate).await;
     // The second as a scheduler requests it: when the node cannot create it, it chooses another.
     let wanted: [(&str, &[&str]); 2] = [("v", &["a0", "b0"]), ("w", &["a0"])];
-    let asked = wanted.map(|(name, nodes)| creating(&controller, name, nodes));
+    let creations = wanted.map(|(name, nodes)| creating(&controller, name, nodes));
     for (name, _) in wanted {
         a.has(name).await;
     }
     a.host.cut();
-    a.tell(Command::GoOn).await;
-    for call in asked {
+    a.send(Command::GoOn).await;
+    for call in creations {
         unavailable(call).await;
     }
 

@@ -29,7 +29,7 @@ fn connect(host: &Host, to: SocketAddr, times: usize) -> Vec<TcpStream> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_that_says_nothing_and_one_that_speaks_no_tls_keep_no_agent_out() {
+async fn a_crowd_that_sends_nothing_and_one_that_speaks_no_tls_keep_no_agent_out() {
     need!(root, network, tool "ip", tool "nsenter");
     raise_open_files().unwrap();
     let cluster = Cluster::new().unwrap();
@@ -46,14 +46,14 @@ async fn a_crowd_that_says_nothing_and_one_that_speaks_no_tls_keep_no_agent_out(
     controller.create_on("v", &[&node.id]).await.unwrap();
     // The connections are closed because of later ones, or at their deadline.
     controller
-        .says(&["connection rejected", "too many connections"])
+        .wait_for_log_line(&["connection rejected", "too many connections"])
         .await;
     crowd.push(plain);
     for mut stream in crowd {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
-        let mut said = Vec::new();
+        let mut response = Vec::new();
         // On plaintext the server sends an alert. Either end of the connection is fine; not waiting indefinitely.
-        if let Err(error) = stream.read_to_end(&mut said) {
+        if let Err(error) = stream.read_to_end(&mut response) {
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
         }
     }
@@ -79,7 +79,7 @@ async fn a_hello_of_a_hundred_megabytes_is_not_taken() {
         1,
     );
     controller
-        .says(&["agent refused", "did not say hello", "message"])
+        .wait_for_log_line(&["agent refused", "did not say hello", "message"])
         .await;
     let grown = controller.usage().unwrap().resident.saturating_sub(before);
     assert!(grown < 50 << 20, "it has taken {grown} bytes more");
@@ -97,8 +97,8 @@ async fn an_old_snapshot_is_not_believed() {
     controller.node_is(&node.id, "connected").await;
     let id = controller.create_on("v", &[&node.id]).await.unwrap();
     // A snapshot from before the volume was created.
-    node.tell(fleet::Command::ReplayOldSnapshot).await;
-    controller.says(&["it is an old one"]).await;
+    node.send(fleet::Command::ReplayOldSnapshot).await;
+    controller.wait_for_log_line(&["it is an old one"]).await;
     assert_eq!(
         controller.csi.ids().await.unwrap(),
         std::slice::from_ref(&id)
@@ -114,16 +114,18 @@ async fn without_certificates_nobody_listens_on_tcp_and_no_agent_dials_it() {
     need!(root, network, tool "ip", tool "nsenter");
     let cluster = Cluster::new().unwrap();
     let options = cluster.controller_options(1, |options| options.certs = None);
-    let (status, said) = Controller::refused(&options).unwrap();
+    let (status, output) = Controller::refused(&options).unwrap();
     assert!(
-        !status.success() && said.contains("needs --ca, --cert and --key"),
-        "{said}"
+        !status.success() && output.contains("needs --ca, --cert and --key"),
+        "{output}"
     );
     let dial = [SocketAddr::from(([127, 0, 0, 1], PORT))];
     let node = cluster.node_on(cluster.host(), "a", &dial, |options| {
         options.certs = None;
     });
-    node.await.says(&["over TCP certificates are needed"]).await;
+    node.await
+        .wait_for_log_line(&["over TCP certificates are needed"])
+        .await;
 }
 
 /// Returns a command that runs a Perl program as an unprivileged user, with a Unix socket as its argument.
@@ -185,7 +187,7 @@ async fn a_controllers_unix_socket_is_for_root_and_its_own_user() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_says_nothing_to_a_unix_socket_of_another_user() {
+async fn an_agent_sends_nothing_to_a_unix_socket_of_another_user() {
     need!(root, tool "setpriv", tool "perl");
     let dir = open_dir();
     let socket = dir.path().join("agents.sock");

@@ -29,19 +29,20 @@ async fn an_adopted_drive_brings_its_volumes_to_this_node() {
     assert!(rig.csi.ids().await.unwrap().is_empty());
     let before = print(&rig, &name);
 
-    let (code, said) = drive_command(&rig, "adopt", &[&drive.kernel_name]);
-    assert_eq!(code, Some(2), "{said}");
+    let (code, output) = drive_command(&rig, "adopt", &[&drive.kernel_name]);
+    assert_eq!(code, Some(2), "{output}");
     assert!(
-        said.contains("node1") && said.contains("--confirm"),
-        "{said}"
+        output.contains("node1") && output.contains("--confirm"),
+        "{output}"
     );
-    let (code, said) = drive_command(&rig, "adopt", &[&drive.id, "--confirm", "loop-other"]);
-    assert_eq!(code, Some(2), "{said}");
+    let (code, output) = drive_command(&rig, "adopt", &[&drive.id, "--confirm", "loop-other"]);
+    assert_eq!(code, Some(2), "{output}");
     assert_eq!(print(&rig, &name), before, "nothing was confirmed");
 
-    let (code, said) = drive_command(&rig, "adopt", &[&drive.kernel_name, "--confirm", &drive.id]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("1 volume;"), "{said}");
+    let (code, output) =
+        drive_command(&rig, "adopt", &[&drive.kernel_name, "--confirm", &drive.id]);
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("1 volume;"), "{output}");
     let adopted = rig.drive_is(&name, "claimed").await;
     assert!(adopted.rejects.is_empty(), "{adopted:?}");
     volume.id = volume.id.replace("@node1", "@node2");
@@ -65,8 +66,11 @@ async fn a_drive_without_another_nodes_label_is_not_adopted() {
     let drive = rig.drive_is(blank, "available").await;
     assert!(codes(&drive).is_empty());
     let before = print(&rig, blank);
-    let (code, said) = drive_command(&rig, "adopt", &[&drive.id, "--confirm", &drive.id]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("carries no label of another node"), "{said}");
+    let (code, output) = drive_command(&rig, "adopt", &[&drive.id, "--confirm", &drive.id]);
+    assert_eq!(code, Some(1), "{output}");
+    assert!(
+        output.contains("carries no label of another node"),
+        "{output}"
+    );
     assert_eq!(print(&rig, blank), before);
 }

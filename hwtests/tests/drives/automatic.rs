@@ -57,7 +57,7 @@ async fn fail(rig: &mut Rig, place: &Path, names: &[&str], (verdict, pending): (
     rig.start_again().await;
     for name in names {
         wait::until_async(DECIDED, &format!("{name} is {verdict}"), async || {
-            rig.agent.ask(&["rescan"]).unwrap();
+            rig.agent.run_command(&["rescan"]).unwrap();
             let drive = rig.drive(name).await?;
             (drive.verdict == verdict).then_some(())
         })
@@ -123,7 +123,7 @@ async fn two_bad_drives_move_nothing_and_what_an_operator_cancelled_is_not_begun
     fail(&mut rig, &place, &[failing, second], BAD).await;
     logged(&rig, &[NOT_EVACUATED, &from, "more than one drive"]).await;
     assert!(moves(&rig).await.is_empty());
-    let listed = rig.agent.ask(&["moves"]).unwrap();
+    let listed = rig.agent.run_command(&["moves"]).unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert!(
         listed.contains("is not evacuated automatically: more than one drive of the node is BAD"),
@@ -141,8 +141,8 @@ async fn two_bad_drives_move_nothing_and_what_an_operator_cancelled_is_not_begun
     // In use, so that the move waits.
     rig.use_volume(&volume).await;
     is_evacuated(&rig).await;
-    let (code, said) = drive_command(&rig, "evacuate", &[&from, "--cancel", "--by", "ann"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output) = drive_command(&rig, "evacuate", &[&from, "--cancel", "--by", "ann"]);
+    assert_eq!(code, Some(0), "{output}");
     rig.leave_volume(&volume).await;
     logged(&rig, &[NOT_EVACUATED, &from, "operator cancelled"]).await;
     assert!(moves(&rig).await.is_empty());

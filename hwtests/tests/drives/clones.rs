@@ -142,8 +142,8 @@ async fn a_clone_of_each_filesystem_has_its_bytes_and_a_uuid_of_its_own_and_is_m
         let name = format!("{fs_type}-2");
         let again = rig.csi.create_from(&name, bytes, &how, &source).await;
         assert_eq!(again.unwrap().volume_id, second.id);
-        let told = rig.volume_of(&second.id).await.unwrap();
-        assert_eq!(told.source_volume, first.id);
+        let reported = rig.volume_of(&second.id).await.unwrap();
+        assert_eq!(reported.source_volume, first.id);
         for other in [None, Some(csi::from_volume(&second.id))] {
             let refused = rig.csi.create_with(CreateVolumeRequest {
                 name: name.clone(),

@@ -85,7 +85,7 @@ impl Failing {
 }
 
 #[tokio::test]
-async fn unreadable_blocks_fail_a_clone_unless_its_class_says_that_they_become_zeros() {
+async fn unreadable_blocks_fail_a_clone_unless_its_class_turns_them_into_zeros() {
     need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4");
     let (mut it, at) = with_a_file("").await;
     it.from.spoil(at..at + SECTOR);

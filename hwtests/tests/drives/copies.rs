@@ -124,8 +124,8 @@ async fn a_deletion_ends_beside_a_copy_and_does_not_come_back_with_it() {
     }
     let a = rig.drive("a").await.unwrap();
     for drive in [&a, &b] {
-        let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
-        assert_ne!(code, Some(0), "{said}");
+        let (code, output) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+        assert_ne!(code, Some(0), "{output}");
     }
     assert_eq!(rig.csi.ids().await.unwrap(), [live.id.as_str()]);
     rig.shelf.pull("b");
@@ -164,8 +164,8 @@ async fn a_drive_of_another_node_or_cluster_is_not_touched() {
         rig.csi = rig.agent.csi().await.unwrap();
         let drive = rig.drive_is("a", "rejected").await;
         assert!(codes(&drive).contains(&"OursElsewhere"), "{drive:?}");
-        let said = &drive.rejects.iter().find(|of| of.code == "OursElsewhere");
-        assert!(said.unwrap().detail.contains("node1"), "{drive:?}");
+        let reject = &drive.rejects.iter().find(|of| of.code == "OursElsewhere");
+        assert!(reject.unwrap().detail.contains("node1"), "{drive:?}");
         let created = rig.csi.create("other", 16 * MIB, &csi::block()).await;
         assert_eq!(created.unwrap_err().code(), Code::ResourceExhausted);
         let staged = rig

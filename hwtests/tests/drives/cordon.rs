@@ -11,7 +11,7 @@ use tonic::Code;
 
 use super::helpers::drive_command;
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     let all = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
     String::from_utf8(all).unwrap()
 }
@@ -77,7 +77,7 @@ async fn a_cordoned_drive_takes_no_new_volume_and_serves_those_that_it_has() {
     // Its volumes are served as before, also by an agent that was killed meanwhile.
     rig.agent.kill9();
     rig.start_again().await;
-    let shown = said(&rig.agent.ask(&["drives"]).unwrap());
+    let shown = printed(&rig.agent.run_command(&["drives"]).unwrap());
     assert!(shown.contains("cordoned by ann"), "{shown}");
     rig.volume("after", 100 * MIB, &csi::block()).await;
     assert_eq!(on_it(&rig.inventory().await.volumes), 1);
@@ -126,7 +126,12 @@ async fn with_one_drive(controller_keys: &str) -> Pair {
 
 /// Returns the id of the shelf's drive. The machine may have other loop drives.
 fn drive_id(pair: &Pair) -> String {
-    let drives = said(&pair.controller.ask(&["drives", "-o", "json"]).unwrap());
+    let drives = printed(
+        &pair
+            .controller
+            .run_command(&["drives", "-o", "json"])
+            .unwrap(),
+    );
     let drives: serde_json::Value = serde_json::from_str(&drives).unwrap();
     let ids = drives["drives"].as_array().unwrap().iter();
     let mut ids = ids.map(|drive| drive["id"].as_str().unwrap());
@@ -142,8 +147,8 @@ async fn a_controller_has_a_drive_cordoned_where_the_nodes_configuration_lets_it
     let id = &drive_id(&pair);
     let command = |verb: &str, more: &[&str]| {
         let words = [&["drive", verb, id, "--by", "ann"], more].concat();
-        let output = pair.controller.ask(&words).unwrap();
-        (output.status.code(), said(&output))
+        let output = pair.controller.run_command(&words).unwrap();
+        (output.status.code(), printed(&output))
     };
     let (code, text) = command("cordon", &["--reason", "ticket 4711"]);
     assert!(
@@ -152,7 +157,7 @@ async fn a_controller_has_a_drive_cordoned_where_the_nodes_configuration_lets_it
     );
     // The inventory that the controller places by is updated a moment after the answer.
     drivebay_hwtests::wait::until(std::time::Duration::from_secs(10), "shown", || {
-        let drives = said(&pair.controller.ask(&["drives"]).unwrap());
+        let drives = printed(&pair.controller.run_command(&["drives"]).unwrap());
         drives.contains("cordoned by ann").then_some(())
     });
     let refused = pair.csi.create("w", 100 * MIB, &csi::block()).await;
@@ -164,9 +169,9 @@ async fn a_controller_has_a_drive_cordoned_where_the_nodes_configuration_lets_it
     let id = &drive_id(&pair);
     let output = pair
         .controller
-        .ask(&["drive", "cordon", id, "--by", "ann"])
+        .run_command(&["drive", "cordon", id, "--by", "ann"])
         .unwrap();
-    let text = said(&output);
+    let text = printed(&output);
     assert!(
         !output.status.success() && text.contains("drive-verbs"),
         "{text}"

@@ -71,7 +71,7 @@ pub(crate) fn drive_command(rig: &Rig, verb: &str, args: &[&str]) -> (Option<i32
         status,
         stdout,
         stderr,
-    } = rig.agent.ask(&all).unwrap();
-    let said = [stdout, stderr].concat();
-    (status.code(), String::from_utf8(said).unwrap())
+    } = rig.agent.run_command(&all).unwrap();
+    let printed = [stdout, stderr].concat();
+    (status.code(), String::from_utf8(printed).unwrap())
 }

@@ -28,8 +28,8 @@ async fn a_claim_cut_off_before_its_label_counts_as_blank_and_is_finished_by_the
     read_letter(&rig, &second, "second").await;
     rig.shelf.flush().unwrap();
     let file = rig.shelf.file("a").display().to_string();
-    let said = tools::run("sgdisk", &["-v", &file]).unwrap();
-    assert!(said.contains("No problems found"), "{said}");
+    let output = tools::run("sgdisk", &["-v", &file]).unwrap();
+    assert!(output.contains("No problems found"), "{output}");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use drivebay_hwtests::{DriveSpec, MIB, Rig, csi, need};
 use tonic::Code;
 
 #[tokio::test]
-async fn a_host_without_lvm_claims_nothing_and_says_what_is_missing_and_which_layout_does() {
+async fn a_host_without_lvm_claims_nothing_and_reports_what_is_missing_and_which_layout_works() {
     need!(root, loop);
     let mut rig = Rig::tuned(vec![DriveSpec::blank("a", 128 * MIB)], |settings| {
         // A version of LVM that is too old, as on a host without another one.

@@ -28,13 +28,13 @@ pub(crate) async fn move_to(rig: &Rig, id: &str, to: &str) -> Result<(), Status>
         by: "ann".into(),
         ..Default::default()
     };
-    let asked = client(rig).await.move_volumes(request).await;
-    asked.map(drop)
+    let response = client(rig).await.move_volumes(request).await;
+    response.map(drop)
 }
 
 pub(crate) async fn moves(rig: &Rig) -> Vec<Move> {
-    let asked = client(rig).await.list_moves(ListMovesRequest {}).await;
-    asked.unwrap().into_inner().moves
+    let response = client(rig).await.list_moves(ListMovesRequest {}).await;
+    response.unwrap().into_inner().moves
 }
 
 async fn retire(rig: &Rig, drive: &str) -> RetireDriveResponse {
@@ -43,8 +43,8 @@ async fn retire(rig: &Rig, drive: &str) -> RetireDriveResponse {
         plan: false,
         by: "ann".into(),
     };
-    let asked = client(rig).await.retire_drive(request).await;
-    asked.unwrap().into_inner()
+    let response = client(rig).await.retire_drive(request).await;
+    response.unwrap().into_inner()
 }
 
 /// Waits until the volume's drive is this one and its state is ready.
@@ -330,27 +330,32 @@ async fn a_stage_wins_over_a_copy_which_goes_on_when_the_volume_is_unstaged() {
 }
 
 #[tokio::test]
-async fn a_volume_in_use_that_is_to_move_says_so_and_has_nothing_wrong_until_it_has_moved() {
+async fn a_volume_in_use_that_is_to_move_reports_it_and_has_nothing_wrong_until_it_has_moved() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let (rig, volume, from, to) = with_letter("").await;
     rig.use_volume(&volume).await;
     move_to(&rig, &volume.id, &to).await.unwrap();
-    let told = rig.is_told(&volume, "VolumeMoving").await;
-    assert!(!told.abnormal && told.status.is_empty(), "{told:?}");
-    assert!(told.since > 0, "{told:?}");
+    let moving = rig.has_condition(&volume, "VolumeMoving").await;
+    assert!(!moving.abnormal && moving.status.is_empty(), "{moving:?}");
+    assert!(moving.since > 0, "{moving:?}");
     for part in [&from, &to, "in use: waits for the volume to be unstaged"] {
-        assert!(told.message.contains(part), "{told:?}");
+        assert!(moving.message.contains(part), "{moving:?}");
     }
     // It appears neither in CSI nor in `health` or `--abnormal`.
     let entries = rig.csi.list().await.unwrap();
     let condition = entries[0].status.as_ref().unwrap().volume_condition.clone();
     assert!(!condition.unwrap().abnormal);
-    let wrong = rig.agent.ask(&["volumes", "--abnormal", "-o", "name"]);
+    let wrong = rig
+        .agent
+        .run_command(&["volumes", "--abnormal", "-o", "name"]);
     assert_eq!(String::from_utf8(wrong.unwrap().stdout).unwrap(), "");
-    let health = rig.agent.ask(&["health"]).unwrap().stdout;
+    let health = rig.agent.run_command(&["health"]).unwrap().stdout;
     let health = String::from_utf8(health).unwrap();
     assert!(!health.contains("VolumeMoving"), "{health}");
-    let shown = rig.agent.ask(&["volume", "show", &volume.id]).unwrap();
+    let shown = rig
+        .agent
+        .run_command(&["volume", "show", &volume.id])
+        .unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.contains("VolumeMoving"), "{shown}");
     rig.leave_volume(&volume).await;
@@ -457,8 +462,8 @@ async fn an_old_place_is_served_by_nobody_before_and_after_its_volume_was_delete
         .stage(&volume.id, &volume.staging, &volume.capability)
         .await;
     assert_eq!(staged.unwrap_err().code(), Code::FailedPrecondition);
-    let told = rig.is_told(&volume, "MoveInDoubt").await;
-    assert!(told.message.contains(&to), "{told:?}");
+    let condition = rig.has_condition(&volume, "MoveInDoubt").await;
+    assert!(condition.message.contains(&to), "{condition:?}");
     // Neither after a restart, nor after the persisted state was lost.
     for lost in [false, true] {
         rig.agent.stop().unwrap();
@@ -510,13 +515,13 @@ async fn the_place_that_an_operator_prefers_is_served_also_when_the_other_one_co
             drive: drive.to_owned(),
             by: "ann".into(),
         };
-        let asked = client(rig).await.prefer_place(request).await;
-        asked.unwrap().into_inner().generation
+        let response = client(rig).await.prefer_place(request).await;
+        response.unwrap().into_inner().generation
     };
     // The new drive is missing; then it is present again, and the old one is missing, whose place was preferred meanwhile.
     for (away, here, generation) in [(&second, &first, 3), (&first, &second, 4)] {
         rig.shelf.pull(shelf_name(away));
-        rig.is_told(&volume, "MoveInDoubt").await;
+        rig.has_condition(&volume, "MoveInDoubt").await;
         assert_eq!(prefer(&rig, here).await, generation);
         lives_on(&rig, &volume.id, here).await;
         read_letter(&rig, &volume, "kept").await;
@@ -542,8 +547,8 @@ async fn a_deleted_volume_goes_with_its_old_place() {
     rig.leave_volume(&volume).await;
     rig.shelf.flush().unwrap();
     let holds = |name: &str| {
-        let found = digest::find(&rig.shelf.file(name), secret).unwrap();
-        !found.is_empty()
+        let offsets = digest::find(&rig.shelf.file(name), secret).unwrap();
+        !offsets.is_empty()
     };
     assert!(holds(shelf_name(&from)));
     move_to(&rig, &volume.id, &to).await.unwrap();
@@ -646,17 +651,17 @@ async fn a_controller_has_volumes_moved_where_the_nodes_configuration_lets_it() 
         .await;
         let volume = pair.csi.create("v", 64 * MIB, &csi::block()).await.unwrap();
         let from = pair.node.volume_of(&volume.volume_id).await.unwrap().drive;
-        let ask = |words: &[&str]| {
-            let output = pair.controller.ask(words).unwrap();
-            let said = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
-            (output.status.code(), String::from_utf8(said).unwrap())
+        let run_cli = |words: &[&str]| {
+            let output = pair.controller.run_command(words).unwrap();
+            let printed = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+            (output.status.code(), String::from_utf8(printed).unwrap())
         };
-        let (code, text) = ask(&["drive", "evacuate", &from, "--by", "ann"]);
+        let (code, text) = run_cli(&["drive", "evacuate", &from, "--by", "ann"]);
         let now = pair.node.volume_of(&volume.volume_id).await.unwrap();
         if may {
             assert_eq!(code, Some(0), "{text}");
             assert_ne!(now.drive, from);
-            let (code, text) = ask(&["moves", "--node", NODE]);
+            let (code, text) = run_cli(&["moves", "--node", NODE]);
             assert!(code == Some(0) && text.contains("moved"), "{text}");
         } else {
             assert!(code != Some(0) && text.contains("drive-verbs"), "{text}");

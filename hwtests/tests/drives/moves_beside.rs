@@ -130,21 +130,21 @@ async fn another_node_that_adopts_an_old_place_alone_does_not_serve_it_and_with_
     rig.agent = Agent::start(settings).await.unwrap();
     rig.csi = rig.agent.csi().await.unwrap();
     let adopt = |drive: &str| {
-        let (code, said) = drive_command(&rig, "adopt", &[drive, "--confirm", drive]);
-        assert_eq!(code, Some(0), "{said}");
+        let (code, output) = drive_command(&rig, "adopt", &[drive, "--confirm", drive]);
+        assert_eq!(code, Some(0), "{output}");
     };
     rig.drive_is(shelf_name(&from), "rejected").await;
     adopt(&from);
     volume.id = volume.id.replace("@node1", "@node2");
-    let told = rig.is_told(&volume, "MoveInDoubt").await;
-    assert!(told.message.contains(&to), "{told:?}");
+    let condition = rig.has_condition(&volume, "MoveInDoubt").await;
+    assert!(condition.message.contains(&to), "{condition:?}");
     let (id, staging) = (&volume.id, &volume.staging);
     let staged = rig.csi.stage(id, staging, &volume.capability).await;
     assert!(staged.is_err());
     rig.shelf.plug(shelf_name(&to)).unwrap();
     rig.drive_is(shelf_name(&to), "rejected").await;
-    let (code, said) = drive_command(&rig, "adopt", &[&to, "--confirm", &to]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output) = drive_command(&rig, "adopt", &[&to, "--confirm", &to]);
+    assert_eq!(code, Some(0), "{output}");
     lives_on(&rig, &volume.id, &to).await;
     read_letter(&rig, &volume, "written since").await;
 }

@@ -30,8 +30,8 @@ impl Failing {
     /// Waits until the move is blocked, with these words as its reason.
     async fn stops(&self, words: &[&str]) {
         let stopped = wait::poll_async(LIMIT, async || {
-            let said = moves(&self.rig).await.into_iter().next()?.waits_for;
-            words.iter().all(|word| said.contains(word)).then_some(())
+            let reason = moves(&self.rig).await.into_iter().next()?.waits_for;
+            words.iter().all(|word| reason.contains(word)).then_some(())
         })
         .await;
         let now = moves(&self.rig).await;
@@ -47,8 +47,8 @@ impl Failing {
             by: "ann".into(),
             ..Default::default()
         };
-        let asked = client(&self.rig).await.cancel_moves(request).await;
-        asked.unwrap();
+        let response = client(&self.rig).await.cancel_moves(request).await;
+        response.unwrap();
         wait::until_async(LIMIT, "its copy is erased", async || {
             let now = self.rig.volume_of(&self.volume.id).await?;
             (now.places.is_empty() && moves(&self.rig).await.is_empty()).then_some(())

@@ -124,7 +124,7 @@ async fn creations_on_different_drives_run_at_the_same_time() {
 }
 
 /// Creates one volume more than there are drives, each of which has space for one.
-async fn each_drive_is_asked_for_what_it_has(drives: usize) {
+async fn each_drive_gets_one_creation(drives: usize) {
     let rig = with(blank(drives, 64 * MIB)).await;
     let from = Instant::now();
     let answers = at_once(&rig, "demo", drives + 1, 40 * MIB).await;
@@ -148,12 +148,12 @@ async fn each_drive_is_asked_for_what_it_has(drives: usize) {
 #[tokio::test]
 async fn sixteen_creations_at_once_go_to_sixteen_drives_and_none_is_refused_by_a_drive() {
     need!(root, loop);
-    each_drive_is_asked_for_what_it_has(16).await;
+    each_drive_gets_one_creation(16).await;
 }
 
 #[tokio::test]
 #[ignore = "64 loop devices: hwtests/all-tests --long"]
 async fn sixty_four_creations_at_once_go_to_sixty_four_drives_and_none_is_refused_by_a_drive() {
     need!(root, loop);
-    each_drive_is_asked_for_what_it_has(64).await;
+    each_drive_gets_one_creation(64).await;
 }

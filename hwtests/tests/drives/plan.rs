@@ -26,13 +26,13 @@ fn claim_plan(settings: &Settings, more: &[&str]) -> String {
         .args(more)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "claim-plan failed: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "claim-plan failed: {stderr}");
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[tokio::test]
-async fn a_blank_drive_that_is_bad_gets_no_volumes_and_plan_and_agent_say_so() {
+async fn a_blank_drive_that_is_bad_gets_no_volumes_and_plan_and_agent_report_it() {
     need!(root, loop);
     let rig = Rig::tuned(vec![DriveSpec::blank("blank", 256 * MIB)], |settings| {
         settings.more = replay::smartctl(&settings.dir.join("bin"), 48);
@@ -53,8 +53,8 @@ async fn a_blank_drive_that_is_bad_gets_no_volumes_and_plan_and_agent_say_so() {
     );
     rig.drive_is("blank", "available").await;
     let listed = wait::until(std::time::Duration::from_secs(60), "polled", || {
-        rig.agent.ask(&["rescan"]).unwrap();
-        let listed = rig.agent.ask(&["drives"]).unwrap();
+        rig.agent.run_command(&["rescan"]).unwrap();
+        let listed = rig.agent.run_command(&["drives"]).unwrap();
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
         listed.contains("NoNewVolumes").then_some(listed)
     });
@@ -71,7 +71,7 @@ async fn a_blank_drive_that_is_bad_gets_no_volumes_and_plan_and_agent_say_so() {
 }
 
 #[tokio::test]
-async fn claim_plan_says_what_would_be_claimed_and_why_not_and_changes_no_byte() {
+async fn claim_plan_shows_what_would_be_claimed_and_why_not_and_changes_no_byte() {
     need!(root, loop, tool "mkfs.ext4");
     let shelf = mixed_shelf();
     let settings = Settings::new(shelf.dir(), &shelf.pattern());
@@ -161,11 +161,11 @@ async fn init_writes_a_config_that_claims_nothing_and_whose_classes_are_the_driv
     assert!(!file.exists(), "--print writes nothing");
 
     let made = run(&["init", "--allow-loop"], &file);
-    let said = String::from_utf8_lossy(&made.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&made.stdout).into_owned();
     assert!(made.status.success(), "{made:?}");
     assert!(
-        said.contains("can be claimed; none is, until a class selects it"),
-        "{said}"
+        stdout.contains("can be claimed; none is, until a class selects it"),
+        "{stdout}"
     );
     let text = std::fs::read_to_string(&file).unwrap();
     assert_eq!(text, String::from_utf8(printed.stdout).unwrap());
@@ -234,18 +234,18 @@ async fn init_writes_a_config_that_claims_nothing_and_whose_classes_are_the_driv
         "{claimed:?}"
     );
     let listed = text.lines().filter(|line| line.starts_with("#\"")).count();
-    let found = text
+    let claimable = text
         .lines()
         .filter(|line| line.starts_with("#   can be claimed: "))
         .count();
-    assert_eq!(listed, found, "{text}");
+    assert_eq!(listed, claimable, "{text}");
 
     // An existing file is not overwritten.
     let edited = std::fs::read(&file).unwrap();
     let again = run(&["init", "--allow-loop"], &file);
     assert_eq!(again.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&again.stderr).into_owned();
-    assert!(said.contains("is left as it is"), "{said}");
+    let stderr = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(stderr.contains("is left as it is"), "{stderr}");
     assert_eq!(std::fs::read(&file).unwrap(), edited);
     assert_eq!(shelf.digests().unwrap(), before);
 }

@@ -59,10 +59,10 @@ fn write(volume: &Placed, byte: u8) {
 }
 
 fn first(volume: &Placed) -> u8 {
-    let mut found = [0; SECTOR as usize];
+    let mut sector = [0; SECTOR as usize];
     let node = File::open(&volume.target).unwrap();
-    node.read_exact_at(&mut found, 0).unwrap();
-    found[0]
+    node.read_exact_at(&mut sector, 0).unwrap();
+    sector[0]
 }
 
 #[tokio::test]

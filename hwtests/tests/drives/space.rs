@@ -96,11 +96,14 @@ async fn growing_is_refused_with_how_far_it_could_and_changes_nothing() {
     // The one with its neighbour behind it, which LVM grows in another place, and the one with the rest of the drive.
     let first_possible = if is_lvm() { 32 * MIB + free } else { 32 * MIB };
     for (volume, possible) in [(&first, first_possible), (&second, 32 * MIB + free)] {
-        let asked = 32 * MIB + free + MIB;
-        let refused = rig.csi.expand(&volume.id, asked, &volume.capability).await;
+        let requested = 32 * MIB + free + MIB;
+        let refused = rig
+            .csi
+            .expand(&volume.id, requested, &volume.capability)
+            .await;
         let refused = refused.unwrap_err();
         assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
-        let could = format!("could grow to {}", size_beside(possible, asked));
+        let could = format!("could grow to {}", size_beside(possible, requested));
         assert!(refused.message().contains(&could), "{could}: {refused:?}");
         let now = rig.volume_of(&volume.id).await.unwrap();
         assert_eq!(now.size_bytes, 32 * MIB);
@@ -263,8 +266,11 @@ async fn a_mistyped_parameter_is_refused_with_the_known_ones() {
         };
         let refused = rig.csi.create_with(request).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
-        for known in [typo, "class", "fsType", "mkfsOptions", "mountOptions"] {
-            assert!(refused.message().contains(known), "{known}: {refused:?}");
+        for parameter in [typo, "class", "fsType", "mkfsOptions", "mountOptions"] {
+            assert!(
+                refused.message().contains(parameter),
+                "{parameter}: {refused:?}"
+            );
         }
     }
     assert!(rig.csi.ids().await.unwrap().is_empty());

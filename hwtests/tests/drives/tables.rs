@@ -16,14 +16,14 @@ const SIZE: u64 = 512 * MIB;
 fn is_whole(file: &Path) -> bool {
     let sgdisk = tools::find("sgdisk").unwrap();
     let output = Command::new(sgdisk).arg("-v").arg(file).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).to_lowercase();
+    let bytes = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&bytes).to_lowercase();
     let complains = ["caution", "warning", "invalid", "corrupt", "damaged"];
-    said.contains("no problems found") && !complains.iter().any(|word| said.contains(word))
+    printed.contains("no problems found") && !complains.iter().any(|word| printed.contains(word))
 }
 
 #[tokio::test]
-async fn a_damaged_copy_of_the_table_is_written_again_and_the_log_says_so() {
+async fn a_damaged_copy_of_the_table_is_written_again_and_logged() {
     need!(root, loop, layout "partition", tool "sgdisk", tool "mkfs.ext4", fs "ext4");
     let mut rig = Rig::with(vec![DriveSpec::blank("a", SIZE)]).await;
     let volume = letter(&rig, "kept").await;
@@ -106,8 +106,8 @@ async fn a_drive_with_both_copies_damaged_is_refused_and_not_touched() {
             .await;
         assert_eq!(staged.unwrap_err().code(), tonic::Code::Unavailable);
         assert_eq!(rig.csi.capacity().await.unwrap(), 0);
-        let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
-        assert_eq!(code, Some(1), "wiped under a volume: {said}");
+        let (code, output) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+        assert_eq!(code, Some(1), "wiped under a volume: {output}");
         rig.agent.stop().unwrap();
         assert_eq!(print(&rig, "a"), before);
     }
@@ -124,8 +124,8 @@ async fn a_damaged_drive_is_given_up_by_deleting_its_volumes_and_wiping_it() {
     rig.csi.delete(&volume.id).await.unwrap();
     assert!(rig.csi.ids().await.unwrap().is_empty());
     assert_eq!(print(&rig, "a"), before);
-    let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+    assert_eq!(code, Some(0), "{output}");
     rig.drive_is("a", "available").await;
     let next = letter(&rig, "next").await;
     read_letter(&rig, &next, "next").await;
@@ -196,11 +196,11 @@ async fn a_drive_whose_marks_were_wiped_is_not_offered_while_its_volumes_are_kno
                 continue;
             }
             abnormal(&rig, &volume.id).await;
-            let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
-            assert_eq!(code, Some(1), "wiped under a volume: {said}");
+            let (code, output) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+            assert_eq!(code, Some(1), "wiped under a volume: {output}");
             rig.csi.delete(&volume.id).await.unwrap();
-            let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
-            assert_eq!(code, Some(0), "{said}");
+            let (code, output) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+            assert_eq!(code, Some(0), "{output}");
             rig.drive_is("a", "available").await;
             let next = letter(&rig, "next").await;
             read_letter(&rig, &next, "next").await;

@@ -15,20 +15,20 @@ async fn a_wipe_needs_the_identity_spelled_out_and_makes_the_drive_blank_and_ava
     assert_eq!(codes(&drive), ["NotBlank"]);
     let before = print(&rig, "raw");
 
-    let (code, said) = wipe(&rig, &[&drive.kernel_name]);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains(&drive.id), "{said}");
-    assert!(said.contains("--confirm"), "{said}");
-    let (code, said) = wipe(&rig, &[&drive.kernel_name, "--confirm", "loop-other"]);
-    assert_eq!(code, Some(2), "{said}");
-    let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.kernel_name]);
-    assert_eq!(code, Some(2), "{said}");
-    let (code, said) = wipe(&rig, &["loop-other", "--confirm", "loop-other"]);
-    assert_eq!(code, Some(6), "{said}");
+    let (code, output) = wipe(&rig, &[&drive.kernel_name]);
+    assert_eq!(code, Some(2), "{output}");
+    assert!(output.contains(&drive.id), "{output}");
+    assert!(output.contains("--confirm"), "{output}");
+    let (code, output) = wipe(&rig, &[&drive.kernel_name, "--confirm", "loop-other"]);
+    assert_eq!(code, Some(2), "{output}");
+    let (code, output) = wipe(&rig, &[&drive.id, "--confirm", &drive.kernel_name]);
+    assert_eq!(code, Some(2), "{output}");
+    let (code, output) = wipe(&rig, &["loop-other", "--confirm", "loop-other"]);
+    assert_eq!(code, Some(6), "{output}");
     assert_eq!(print(&rig, "raw"), before, "nothing was confirmed");
 
-    let (code, said) = wipe(&rig, &[&drive.kernel_name, "--confirm", &drive.id]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output) = wipe(&rig, &[&drive.kernel_name, "--confirm", &drive.id]);
+    assert_eq!(code, Some(0), "{output}");
     rig.shelf.flush().unwrap();
     let bytes = fs::read(rig.shelf.file("raw")).unwrap();
     assert!(digest::is_zeros(&bytes), "not all is zeros");
@@ -71,13 +71,13 @@ async fn a_drive_with_live_volumes_is_not_wiped() {
     let drive = rig.drive_is("a", "claimed").await;
     let before = print(&rig, "a");
     // Refused before the identity is required.
-    let (code, said) = wipe(&rig, &[&drive.id]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("kept"), "the volume is not shown: {said}");
-    assert!(!said.contains("--confirm"), "{said}");
-    let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("volumes"), "{said}");
+    let (code, output) = wipe(&rig, &[&drive.id]);
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.contains("kept"), "the volume is not shown: {output}");
+    assert!(!output.contains("--confirm"), "{output}");
+    let (code, output) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.contains("volumes"), "{output}");
     assert_eq!(print(&rig, "a"), before);
     read_letter(&rig, &volume, "kept").await;
 }
@@ -96,13 +96,13 @@ async fn a_mounted_drive_is_not_wiped() {
     let at = point.display().to_string();
     tools::run("mount", &["-o", "ro", &node, &at]).unwrap();
     let before = print(&rig, "a");
-    let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
-    assert_eq!(code, Some(1), "{said}");
+    let (code, output) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+    assert_eq!(code, Some(1), "{output}");
     assert_eq!(print(&rig, "a"), before);
     tools::run("umount", &[&at]).unwrap();
     // Unmounting causes no event of the drive: the operator requests a scan.
-    assert!(rig.agent.ask(&["rescan"]).unwrap().status.success());
-    let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
-    assert_eq!(code, Some(0), "{said}");
+    assert!(rig.agent.run_command(&["rescan"]).unwrap().status.success());
+    let (code, output) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+    assert_eq!(code, Some(0), "{output}");
     rig.drive_is("a", "available").await;
 }

@@ -53,7 +53,7 @@ async fn damaged(fs_type: &str, reason: &str, place: impl Fn(&Path, u64) -> Vec<
     let target = &stand.troubled.target;
     let inode = directory(target);
     // A copy-on-write filesystem may have moved the block before it was overwritten: then it is repeated.
-    let seen = (0..5).any(|_| {
+    let detected = (0..5).any(|_| {
         forget();
         let places = place(&device, inode);
         assert!(!places.is_empty(), "no place to destroy was found");
@@ -66,7 +66,7 @@ async fn damaged(fs_type: &str, reason: &str, place: impl Fn(&Path, u64) -> Vec<
         let listed = fs::read_dir(target.join("dir")).map(|dir| dir.filter_map(Result::ok).count());
         listed.map_or(true, |count| count < FILES)
     });
-    assert!(seen, "the damage is not seen");
+    assert!(detected, "the damage is not seen");
     let volumes = [&stand.troubled];
     case.of_volume(&stand.rig, &stand.troubled, reason, stand.one(&volumes))
         .await;
@@ -78,11 +78,11 @@ async fn damaged(fs_type: &str, reason: &str, place: impl Fn(&Path, u64) -> Vec<
 async fn an_ext4_whose_directory_is_destroyed() {
     need!(root, loop, tool "mkfs.ext4", tool "debugfs", fs "ext4");
     damaged("ext4", "FilesystemError", |device, inode| {
-        let said = sh(&format!(
+        let output = sh(&format!(
             "debugfs -R 'blocks <{inode}>' {} 2>/dev/null",
             device.display()
         ));
-        let blocks = said.split_whitespace().map(|block| block.parse::<u64>());
+        let blocks = output.split_whitespace().map(|block| block.parse::<u64>());
         // The first block is the index of the others.
         let blocks = blocks.map(|block| (block.unwrap() * 4096, 4096));
         blocks.collect()
@@ -94,12 +94,12 @@ async fn an_ext4_whose_directory_is_destroyed() {
 async fn an_xfs_whose_inodes_are_destroyed() {
     need!(root, loop, tool "mkfs.xfs", tool "xfs_db", fs "xfs");
     damaged("xfs", "FilesystemCorrupted", |device, inode| {
-        let said = sh(&format!(
+        let output = sh(&format!(
             "xfs_db -r -c 'convert ino {inode} daddr' {}",
             device.display()
         ));
         // "0x80 (128)", in sectors of 512 bytes; inodes are read in clusters of 16 KiB or less.
-        let sector = said.split(['(', ')']).nth(1).unwrap().parse::<u64>();
+        let sector = output.split(['(', ')']).nth(1).unwrap().parse::<u64>();
         vec![(sector.unwrap() * 512 / 4096 * 4096, 4096)]
     })
     .await;
@@ -111,14 +111,14 @@ async fn a_btrfs_whose_tree_is_destroyed() {
     damaged("btrfs", "FilesystemCorrupted", |device, inode| {
         let device = device.display();
         // The leaves with the items of the directory.
-        let said = sh(&format!(
+        let output = sh(&format!(
             "btrfs inspect-internal dump-tree -t 5 {device} | awk '/^leaf /{{leaf=$2}} /\\({inode} DIR_/{{print leaf}}' | sort -u | head -n 3"
         ));
         let mut places = Vec::new();
-        for leaf in said.lines() {
+        for leaf in output.lines() {
             // Each copy of the block.
-            let said = sh(&format!("btrfs-map-logical -l {leaf} {device} | sed -n 's/.*physical \\([0-9]*\\) .*/\\1/p'"));
-            places.extend(said.lines().map(|at| (at.parse().unwrap(), 16384)));
+            let mapped = sh(&format!("btrfs-map-logical -l {leaf} {device} | sed -n 's/.*physical \\([0-9]*\\) .*/\\1/p'"));
+            places.extend(mapped.lines().map(|at| (at.parse().unwrap(), 16384)));
         }
         places
     })

@@ -19,7 +19,7 @@ use crate::stand::{Stand, sh};
 
 impl Stand {
     /// Waits until the fault is reported for the troubled volume, for this reason, and for nothing else.
-    async fn is_told(&self, case: &mut Case, reason: &str) {
+    async fn is_reported(&self, case: &mut Case, reason: &str) {
         let volumes = [&self.troubled];
         let about = self.one(&volumes);
         case.of_volume(&self.rig, &self.troubled, reason, about)
@@ -43,7 +43,7 @@ async fn a_staging_mount_that_is_taken_away() {
     let device = stand.rig.device(&stand.troubled).await;
     case.strikes();
     sh(&format!("umount {staging}"));
-    stand.is_told(&mut case, "StagingMountMissing").await;
+    stand.is_reported(&mut case, "StagingMountMissing").await;
     sh(&format!("mount {} {staging}", device.display()));
     stand.is_mended(case).await;
 }
@@ -56,7 +56,7 @@ async fn a_target_mount_that_is_taken_away() {
     let volume = &stand.troubled;
     case.strikes();
     sh(&format!("umount {}", volume.target.display()));
-    stand.is_told(&mut case, "TargetMountMissing").await;
+    stand.is_reported(&mut case, "TargetMountMissing").await;
     let (from, to) = (volume.staging.display(), volume.target.display());
     sh(&format!("mount --bind {from} {to}"));
     stand.is_mended(case).await;
@@ -70,7 +70,7 @@ async fn a_target_that_something_else_is_mounted_at() {
     let target = stand.troubled.target.display();
     case.strikes();
     sh(&format!("mount -t tmpfs none {target}"));
-    stand.is_told(&mut case, "WrongDevice").await;
+    stand.is_reported(&mut case, "WrongDevice").await;
     sh(&format!("umount {target}"));
     stand.is_mended(case).await;
 }
@@ -83,7 +83,7 @@ async fn a_mount_that_is_made_read_only() {
     let target = stand.troubled.target.display();
     case.strikes();
     sh(&format!("mount -o remount,bind,ro {target}"));
-    stand.is_told(&mut case, "ReadOnly").await;
+    stand.is_reported(&mut case, "ReadOnly").await;
     sh(&format!("mount -o remount,bind,rw {target}"));
     stand.is_mended(case).await;
 }
@@ -97,7 +97,7 @@ async fn a_device_that_is_made_read_only() {
     let device = stand.rig.device(&stand.troubled).await;
     case.strikes();
     sh(&format!("blockdev --setro {}", device.display()));
-    stand.is_told(&mut case, "DeviceReadOnly").await;
+    stand.is_reported(&mut case, "DeviceReadOnly").await;
     sh(&format!("blockdev --setrw {}", device.display()));
     stand.is_mended(case).await;
 }
@@ -120,7 +120,7 @@ async fn a_root_directory_that_does_not_read() {
     drop(disk);
     case.strikes();
     stand.rig.use_volume(&stand.troubled).await;
-    stand.is_told(&mut case, "Unreadable").await;
+    stand.is_reported(&mut case, "Unreadable").await;
     stand.rig.leave_volume(&stand.troubled).await;
     // Exits with 1 after a repair.
     let mended = Command::new("e2fsck").arg("-fy").arg(&device).output();
@@ -182,16 +182,16 @@ impl Full {
         }
     }
 
-    async fn is_told(&mut self, rig: &Rig, all: &[&Placed]) {
+    async fn is_reported(&mut self, rig: &Rig, all: &[&Placed]) {
         let about = About {
             drives: &[],
             volumes: all,
         };
-        let told = self
+        let volume = self
             .case
             .of_volume(rig, &self.volume, self.reason, about)
             .await;
-        let reasons = told.conditions.iter().map(|one| one.reason.as_str());
+        let reasons = volume.conditions.iter().map(|one| one.reason.as_str());
         assert_eq!(reasons.collect::<Vec<_>>(), [self.reason]);
     }
 
@@ -216,9 +216,9 @@ async fn filesystems_without_room_or_inodes() {
     let volumes = [&ext4, &xfs, &inodes].map(|one| one.volume.clone());
     let all = volumes.each_ref();
     tokio::join!(
-        ext4.is_told(&rig, &all),
-        xfs.is_told(&rig, &all),
-        inodes.is_told(&rig, &all)
+        ext4.is_reported(&rig, &all),
+        xfs.is_reported(&rig, &all),
+        inodes.is_reported(&rig, &all)
     );
     fs::remove_file(&ext4.most).unwrap();
     fs::remove_file(&xfs.most).unwrap();
@@ -254,7 +254,7 @@ async fn a_partition_that_is_removed_from_the_table() {
     sh(&format!("{quietly} --delete {disk} {number}"));
     // Where udevd runs, its event suffices.
     stand.rig.rescan().await;
-    stand.is_told(&mut case, "RecordMismatch").await;
+    stand.is_reported(&mut case, "RecordMismatch").await;
     sh(&format!("{quietly} {disk} <{}", before.display()));
     stand.rig.rescan().await;
     stand.is_mended(case).await;

@@ -242,8 +242,8 @@ impl Call {
                     let channel = csi::channel(&node.agent_socket).await;
                     let channel =
                         channel.map_err(|error| Status::unavailable(error.to_string()))?;
-                    let asked = AgentClient::new(channel).rescan(RescanRequest {}).await;
-                    asked.map(|_| None)
+                    let response = AgentClient::new(channel).rescan(RescanRequest {}).await;
+                    response.map(|_| None)
                 }
                 _ => {
                     let made = create(node, subject, self.bytes(), &self.capability()).await?;
@@ -338,16 +338,16 @@ impl Call {
         if self == Self::Delete {
             return Ok(());
         }
-        let said = |what: &'static str| move |status: Status| format!("{what}: {status}");
+        let describe = |what: &'static str| move |status: Status| format!("{what}: {status}");
         let (staging, target) = (&volume.staging, &volume.target);
         // Until the kernel has released what was detached.
         repeated(async || csi.stage(&volume.id, staging, &volume.capability).await)
             .await
-            .map_err(said("staging it"))?;
+            .map_err(describe("staging it"))?;
         let read_only = self == Self::PublishReadOnly;
         csi.publish(&volume.id, staging, target, &volume.capability, read_only)
             .await
-            .map_err(said("publishing it"))?;
+            .map_err(describe("publishing it"))?;
         let had_letter = matches!(
             self,
             Self::StageAgain
@@ -368,13 +368,13 @@ impl Call {
         }
         csi.stats(&volume.id, target)
             .await
-            .map_err(said("sampling it"))?;
+            .map_err(describe("sampling it"))?;
         csi.unpublish(&volume.id, target)
             .await
-            .map_err(said("unpublishing it"))?;
+            .map_err(describe("unpublishing it"))?;
         csi.unstage(&volume.id, staging)
             .await
-            .map_err(said("unstaging it"))?;
+            .map_err(describe("unstaging it"))?;
         // Busy while any process has its device open, for example through a mount namespace created while it was mounted.
         let end = Instant::now() + BACK;
         loop {
@@ -384,7 +384,7 @@ impl Call {
                 {
                     tokio::time::sleep(AGAIN).await;
                 }
-                deleted => return deleted.map_err(said("deleting it")),
+                deleted => return deleted.map_err(describe("deleting it")),
             }
         }
     }

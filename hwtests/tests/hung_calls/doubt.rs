@@ -42,8 +42,10 @@ async fn two_drives() -> ([HungDrive; 2], Rig, u64) {
     make(&rig, "either", "counted", 64 * MIB, &how)
         .await
         .unwrap();
-    let seen = drives[0].seen();
-    let flushes = seen.iter().filter(|asked| asked.kind == Kind::Flush);
+    let requests = drives[0].requests();
+    let flushes = requests
+        .iter()
+        .filter(|request| request.kind == Kind::Flush);
     let durable = flushes.count() as u64;
     (drives, rig, durable)
 }
@@ -55,9 +57,9 @@ async fn a_creation_that_an_earlier_agent_began_is_not_begun_elsewhere() {
     let (drives, mut rig, durable) = two_drives().await;
     let how = csi::mount("ext4");
     drives[0].hang_on(Hang::Flushed(durable));
-    let (node, asked) = (rig.node.clone(), how.clone());
+    let (node, capability) = (rig.node.clone(), how.clone());
     let cut_off =
-        tokio::spawn(async move { make(&node, "either", "cut-off", 64 * MIB, &asked).await });
+        tokio::spawn(async move { make(&node, "either", "cut-off", 64 * MIB, &capability).await });
     wait::until_async(PROMPT, "the creation hangs", async || {
         (drives[0].hanging() > 0).then_some(())
     })
@@ -88,10 +90,10 @@ async fn a_creation_in_doubt_outlives_the_agent_and_one_name_never_has_two_volum
     need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4");
     let (drives, mut rig, durable) = two_drives().await;
     let [first, _] = &drives;
-    let known = rig.dir().join("state/known.json");
-    let is_in_doubt = |known: &Path| fs::read_to_string(known).unwrap().contains("in_doubt");
+    let file = rig.dir().join("state/known.json");
+    let is_in_doubt = |file: &Path| fs::read_to_string(file).unwrap().contains("in_doubt");
     let how = csi::mount("ext4");
-    assert!(!is_in_doubt(&known));
+    assert!(!is_in_doubt(&file));
 
     // The volume is durable on the drive, and its worker never responds again.
     first.hang_on(Hang::Flushed(durable));
@@ -99,7 +101,7 @@ async fn a_creation_in_doubt_outlives_the_agent_and_one_name_never_has_two_volum
     cut_off.unwrap_err();
     let noted = Duration::from_secs(60);
     wait::until_async(noted, "that is noted", async || {
-        is_in_doubt(&known).then_some(())
+        is_in_doubt(&file).then_some(())
     })
     .await;
     rig.agent.kill9();
@@ -124,5 +126,5 @@ async fn a_creation_in_doubt_outlives_the_agent_and_one_name_never_has_two_volum
     let ids = rig.csi.ids().await.unwrap();
     assert_eq!(ids.len(), 3, "{ids:?}");
     assert!(ids.contains(&elsewhere.volume_id));
-    assert!(!is_in_doubt(&known));
+    assert!(!is_in_doubt(&file));
 }

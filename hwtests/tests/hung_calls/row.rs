@@ -154,8 +154,8 @@ impl Row {
         if call == Call::Repair {
             self.is_repaired().await.unwrap();
         }
-        let seen = self.drive.seen();
-        (self, seen)
+        let requests = self.drive.requests();
+        (self, requests)
     }
 
     /// Dirties the other filesystems, hangs the drive, and begins the call. Returns when the call hangs or has returned.
@@ -176,7 +176,7 @@ impl Row {
         })
         .await;
         self.outcome.at = match self.drive.first_hanging() {
-            Some(asked) => format!("{} {}", described(&self.spec.hang), self.place(&asked)),
+            Some(request) => format!("{} {}", described(&self.spec.hang), self.place(&request)),
             None => format!("{} (nothing is asked of it)", described(&self.spec.hang)),
         };
         self.running = Some(running);
@@ -184,14 +184,14 @@ impl Row {
     }
 
     /// Returns the structure that a request concerns.
-    fn place(&self, asked: &DriveRequest) -> String {
-        let kind = match asked.kind {
+    fn place(&self, request: &DriveRequest) -> String {
+        let kind = match request.kind {
             Kind::Read => "read",
             Kind::Write => "write",
             Kind::Flush => return "flush".to_owned(),
         };
         let size = self.drive.drive_ref().unwrap().size_bytes;
-        let place = match asked.bytes.start {
+        let place = match request.bytes.start {
             at if at < MIB => "table",
             at if at < 3 * MIB => "label slot 0",
             at if at < 5 * MIB => "label slot 1",
@@ -343,11 +343,11 @@ impl Row {
             volume: None,
             ..self.subject.clone()
         };
-        let seen = match call {
+        let subject = match call {
             Call::Claim | Call::Create | Call::CreateEither => nameless,
             _ => self.subject.clone(),
         };
-        if let Some(lacks) = call.lacks(&self.node, &seen).await {
+        if let Some(lacks) = call.lacks(&self.node, &subject).await {
             self.outcome.wrong.push(format!("in the end: {lacks}"));
         }
         if let Err(why) = call.is_usable(&self.node, &self.subject).await {
@@ -377,12 +377,12 @@ impl Row {
     /// Stages one of the other volumes and verifies its contents.
     async fn is_kept(&self, volume: &Placed) -> Result<(), String> {
         let csi = &self.node.csi;
-        let said = |status: Status| status.to_string();
+        let message = |status: Status| status.to_string();
         let staged = repeated(async || {
             csi.stage(&volume.id, &volume.staging, &volume.capability)
                 .await
         });
-        staged.await.map_err(said)?;
+        staged.await.map_err(message)?;
         let published = csi.publish(
             &volume.id,
             &volume.staging,
@@ -390,17 +390,17 @@ impl Row {
             &volume.capability,
             false,
         );
-        published.await.map_err(said)?;
+        published.await.map_err(message)?;
         let held = match volume.target.is_dir() {
             true => fs::read_to_string(volume.target.join("kept")),
             false => read_block(volume),
         };
         csi.unpublish(&volume.id, &volume.target)
             .await
-            .map_err(said)?;
+            .map_err(message)?;
         csi.unstage(&volume.id, &volume.staging)
             .await
-            .map_err(said)?;
+            .map_err(message)?;
         match held.as_deref() {
             Ok(KEPT) => Ok(()),
             other => Err(format!("its data: {other:?}")),

@@ -186,7 +186,7 @@ async fn beside(
 /// Runs rows that hang together.
 pub(crate) async fn run(specs: &[Spec], restart: Restart) -> Table {
     let begun = Instant::now();
-    let say = |what: &str| eprintln!("{:6.1} s: {what}", begun.elapsed().as_secs_f64());
+    let log = |what: &str| eprintln!("{:6.1} s: {what}", begun.elapsed().as_secs_f64());
     let mut stand = Stand::new(specs).await;
     stand.each(Row::prepare).await;
     // Data written by others, such as a build, must not be waited for below.
@@ -197,33 +197,33 @@ pub(crate) async fn run(specs: &[Spec], restart: Restart) -> Table {
     let (bare, failed) = beside(&stand.rig.node, "beside-0", 8 * PROMPT).await;
     assert!(failed.is_empty(), "before anything hangs: {failed:?}");
     let limit = PROMPT + 2 * bare;
-    say("prepared");
+    log("prepared");
     stand.each(Row::strike).await;
-    say("hanging");
+    log("hanging");
     let node = stand.rig.node.clone();
     let (first, ()) = tokio::join!(
         beside(&node, "beside-1", limit),
         stand.each(|row| row.leave(0..1))
     );
-    say("left, one of each");
+    log("left, one of each");
     if restart == Restart::AfterAnswers {
         stand.each(Row::answered).await;
-        say("answered");
+        log("answered");
     }
     stand.each(Row::cut_off).await;
     let ready = stand.restart().await;
-    say("restarted");
+    log("restarted");
     let node = stand.rig.node.clone();
     let (second, ()) = tokio::join!(beside(&node, "beside-2", limit), async {
         stand.each(|row| row.leave(1..3)).await;
-        say("left, all");
+        log("left, all");
         if restart == Restart::AfterAnswers {
             stand.each(Row::again).await;
-            say("answered again");
+            log("answered again");
         }
     });
     stand.each(Row::back).await;
-    say("back");
+    log("back");
     let mut table = Outcomes(stand.rows.iter().map(|row| row.outcome.clone()).collect());
     if stand.rows.iter().any(|row| !row.outcome.wrong.is_empty()) {
         eprintln!("{}", stand.rig.agent.log_tail());
@@ -271,19 +271,24 @@ async fn steps(calls: &[Call]) -> Vec<Spec> {
     let mut stand = Stand::new(&specs).await;
     stand.each(Row::prepare).await;
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
-    let mut found = Vec::new();
+    let mut call_specs = Vec::new();
     let mut rows = Vec::new();
     for row in std::mem::take(&mut stand.rows) {
         let call = row.spec.call;
-        let (row, seen) = row.count().await;
+        let (row, requests) = row.count().await;
         rows.push(row);
-        let count = |kind: Kind| seen.iter().filter(|asked| asked.kind == kind).count();
+        let count = |kind: Kind| {
+            requests
+                .iter()
+                .filter(|request| request.kind == kind)
+                .count()
+        };
         let kinds = [Kind::Read, Kind::Write, Kind::Flush].map(count);
         println!(
             "{call:?}: {} reads, {} writes, {} flushes",
             kinds[0], kinds[1], kinds[2]
         );
-        let total = seen.len() as u64;
+        let total = requests.len() as u64;
         let mut hangs: Vec<Hang> = spread(total).into_iter().map(Hang::After).collect();
         if total == 0 {
             hangs.push(Hang::All);
@@ -294,10 +299,10 @@ async fn steps(calls: &[Call]) -> Vec<Spec> {
         if kinds[2] > 0 {
             hangs.push(Hang::Flushes);
         }
-        found.extend(hangs.into_iter().map(|hang| Spec { call, hang }));
+        call_specs.extend(hangs.into_iter().map(|hang| Spec { call, hang }));
     }
     stand.rows = rows;
-    found
+    call_specs
 }
 
 /// Returns the first, the last, and some steps between, evenly spaced.

@@ -16,7 +16,7 @@ fn generation(cluster: &Cluster) -> Value {
 
 /// Returns the verdicts of this cluster's drives, by identity.
 fn verdicts(cluster: &Cluster) -> Vec<(String, String)> {
-    let drives = cluster.ask_controller(&["drives"]);
+    let drives = cluster.query_controller(&["drives"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     drives["drives"]
         .as_array()

@@ -38,8 +38,9 @@ fn pod_monitors_and_rules_are_made_where_their_kinds_are_known_and_else_refused(
         "prometheusRule": {"enabled": true, "runbookBaseUrl": "https://git.example.net/drivebay"},
     }}));
     let refused = cluster.upgrade(&install, &[]).unwrap_err().to_string();
-    let said = "needs the Prometheus operator, and this cluster does not know its kind PodMonitor";
-    assert!(refused.contains(said), "{refused}");
+    let reason =
+        "needs the Prometheus operator, and this cluster does not know its kind PodMonitor";
+    assert!(refused.contains(reason), "{refused}");
 
     cluster.apply(
         "default",

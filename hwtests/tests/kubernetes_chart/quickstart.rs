@@ -67,10 +67,10 @@ fn loops(cluster: &Cluster) -> Vec<String> {
 
 fn written(cluster: &Cluster) -> usize {
     let words = ["exec", POD, "--", "wc", "-l", "/data/written"];
-    let said = wait::until(LIMIT, "the pod answers", || {
+    let output = wait::until(LIMIT, "the pod answers", || {
         cluster.try_kubectl(&words).ok()
     });
-    said.split(' ').next().unwrap().parse().unwrap()
+    output.split(' ').next().unwrap().parse().unwrap()
 }
 
 fn ready(cluster: &Cluster) {
@@ -94,14 +94,14 @@ fn the_readmes_five_lines_end_with_a_pod_that_writes_to_drives_made_of_files() {
     stand_in_for_k3s(&cluster);
     let lines = lines();
     assert_eq!(lines.len(), 5, "{lines:#?}");
-    let mut said = String::new();
+    let mut output = String::new();
     for line in &lines {
-        said = run(&cluster, line);
+        output = run(&cluster, line);
     }
-    let written_last = said.lines().last().unwrap();
+    let written_last = output.lines().last().unwrap();
     assert!(
         written_last.contains("UTC"),
-        "the pod has logged no time: {said:?}"
+        "the pod has logged no time: {output:?}"
     );
     cluster.is_registered();
     let first = loops(&cluster);

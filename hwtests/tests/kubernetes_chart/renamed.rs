@@ -157,8 +157,8 @@ fn objects_have_the_name(cluster: &Cluster) {
     let kinds = "daemonsets,deployments,services,configmaps,secrets,serviceaccounts,roles,rolebindings,\
                  clusterroles,clusterrolebindings,networkpolicies,poddisruptionbudgets,storageclasses,pods";
     let objects = made(cluster, kinds);
-    let found: BTreeSet<_> = objects.iter().map(|it| it["kind"].to_string()).collect();
-    assert!(found.len() >= 12, "{found:?}");
+    let distinct: BTreeSet<_> = objects.iter().map(|it| it["kind"].to_string()).collect();
+    assert!(distinct.len() >= 12, "{distinct:?}");
     for object in &objects {
         let name = name(object);
         assert!(name.starts_with("storage-"), "{} {name}", object["kind"]);
@@ -184,8 +184,8 @@ fn images_are_of_the_registry(it: &Scenario, pushed: &Images) {
             let id = container["imageID"].as_str().unwrap();
             println!("{}: {} runs {id}", name(pod), container["name"]);
             let digest = id.rsplit_once('@').map_or(id, |(_, digest)| digest);
-            let known = pushed.values().any(|it| it == digest);
-            assert!(known, "{id} is none of {pushed:#?}");
+            let is_pushed = pushed.values().any(|it| it == digest);
+            assert!(is_pushed, "{id} is none of {pushed:#?}");
         }
     }
     assert_eq!(run.len(), 4, "{run:#?}");
@@ -267,7 +267,7 @@ fn a_second_controller_waits(cluster: &Cluster) {
         ]);
     };
     scale(2);
-    let told = cluster.event(
+    let event = cluster.event(
         NAMESPACE,
         &[
             "Pod/storage-controller",
@@ -275,6 +275,6 @@ fn a_second_controller_waits(cluster: &Cluster) {
             "topology spread constraints",
         ],
     );
-    println!("{told}");
+    println!("{event}");
     scale(1);
 }

@@ -48,12 +48,12 @@ fn helm_test_writes_a_volume_of_the_class_and_leaves_nothing() {
     let cluster = Cluster::running();
     cluster.installed();
     let free = cluster.free();
-    let said = cluster.helm(&["test", "drivebay", "--namespace", NAMESPACE]);
+    let output = cluster.helm(&["test", "drivebay", "--namespace", NAMESPACE]);
     assert!(
-        said.contains("test-drivebay-loop")
-            && said.contains("Phase:")
-            && said.contains("Succeeded"),
-        "{said}"
+        output.contains("test-drivebay-loop")
+            && output.contains("Phase:")
+            && output.contains("Succeeded"),
+        "{output}"
     );
     drivebay_hwtests::kube::wait::until(
         drivebay_hwtests::kube::LIMIT,

@@ -93,9 +93,9 @@ fn findings_are_acknowledged_with_their_counts_unless_one_got_worse() {
 
     // It takes new volumes again, so that later scenarios can use it.
     let acknowledge = ["acknowledge", name, "--note", "cable", "--use"];
-    let said = plugin(&cluster, &acknowledge).unwrap();
-    println!("{said}");
-    assert!(said.contains("1 finding acknowledged"), "{said}");
+    let output = plugin(&cluster, &acknowledge).unwrap();
+    println!("{output}");
+    assert!(output.contains("1 finding acknowledged"), "{output}");
     wait::until(LIMIT, "the object shows it", || {
         let now = cluster.get("default", &["drive", name]);
         let health = now["status"]["health"].as_str()?;

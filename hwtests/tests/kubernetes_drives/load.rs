@@ -111,7 +111,7 @@ async fn a_quiet_fleet_writes_nothing_and_a_hundred_suspect_drives_are_a_hundred
     let before = api.writes("drives").unwrap();
     let began = Instant::now();
     let nodes: Nodes = fleet.range(0, SUSPECT - 1);
-    fleet.ask(&Command::Suspect(nodes)).await.unwrap();
+    fleet.request(&Command::Suspect(nodes)).await.unwrap();
     let took = until("the objects say SUSPECT", || {
         api.list("drives")
             .is_ok_and(|drives| suspects(&drives) == SUSPECT)

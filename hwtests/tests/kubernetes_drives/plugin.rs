@@ -75,9 +75,9 @@ fn the_plugin_lists_and_acts_with_the_rights_of_its_user() {
 
     // By the name that a person sees, and whole.
     let place = format!("node-1:{device}");
-    let said = plugin(cluster, &["cordon", &place, "--reason", "noisy"]).unwrap();
-    println!("{said}");
-    assert!(said.contains("takes no new volumes"), "{said}");
+    let output = plugin(cluster, &["cordon", &place, "--reason", "noisy"]).unwrap();
+    println!("{output}");
+    assert!(output.contains("takes no new volumes"), "{output}");
     wait::until(LIMIT, "the list shows the cordon", || {
         let text = plugin(cluster, &["drives", &place]).unwrap();
         text.contains("Cordoned").then_some(())
@@ -87,8 +87,8 @@ fn the_plugin_lists_and_acts_with_the_rights_of_its_user() {
         typo.contains("there is no drive") && typo.contains("exit status: 6"),
         "{typo}"
     );
-    let said = plugin(cluster, &["uncordon", &place]).unwrap();
-    assert!(said.contains("takes new volumes"), "{said}");
+    let output = plugin(cluster, &["uncordon", &place]).unwrap();
+    assert!(output.contains("takes new volumes"), "{output}");
     // Refused by the drive, and shown with the reason.
     let refused = plugin(cluster, &["locate", &place, "on"]).unwrap_err();
     println!("{refused}");

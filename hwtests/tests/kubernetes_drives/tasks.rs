@@ -388,13 +388,13 @@ fn each_operation_needs_its_own_right() {
             "--as",
             &user,
         ];
-        let said = cluster
+        let error = cluster
             .inside_with(&words, list.to_string().as_bytes())
             .unwrap_err();
-        let said = said.to_string();
+        let message = error.to_string();
         for (verb, _) in &operations {
-            let is_admitted = said.contains(&format!("drivetask.drivebay.io/{verb} created"));
-            assert_eq!(is_admitted, account == verb, "{account} {verb}: {said}");
+            let is_admitted = message.contains(&format!("drivetask.drivebay.io/{verb} created"));
+            assert_eq!(is_admitted, account == verb, "{account} {verb}: {message}");
         }
     }
     let refused = may("cordon", drive, &operations[2].1).unwrap_err();

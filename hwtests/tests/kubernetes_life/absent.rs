@@ -38,7 +38,7 @@ fn agent_selects(cluster: &Cluster, label: Option<&str>) {
 
 /// Returns the only volume.
 fn volume(cluster: &Cluster) -> Value {
-    let volumes = cluster.ask_controller(&["volumes"]);
+    let volumes = cluster.query_controller(&["volumes"]);
     let volumes = volumes["volumes"].as_array().unwrap().clone();
     assert_eq!(volumes.len(), 1, "{volumes:#?}");
     volumes[0].clone()
@@ -105,7 +105,7 @@ fn volumes_of_an_absent_node_stay_listed_and_abnormal_while_both_controllers_are
     }
     // The event that CSI's external health monitor writes.
     it.event(&["PersistentVolumeClaim/data", "NodeUnreachable"]);
-    let node = cluster.ask_controller(&["node", "show", "node-1"]);
+    let node = cluster.query_controller(&["node", "show", "node-1"]);
     assert_eq!(node["state"], "away", "{node:#}");
     assert_eq!(node["history"], json!([]), "{node:#}");
 
@@ -118,7 +118,7 @@ fn volumes_of_an_absent_node_stay_listed_and_abnormal_while_both_controllers_are
     });
     assert_eq!(back["id"], shown["id"]);
     assert_eq!(it.digest("writer", "/data/letter", 8), digest);
-    let node = cluster.ask_controller(&["node", "show", "node-1"]);
+    let node = cluster.query_controller(&["node", "show", "node-1"]);
     assert_eq!(node["history"][0]["outcome"], "connected", "{node:#}");
     it.end();
 }
@@ -138,7 +138,7 @@ fn done_with_it(name: &str, script: &str) -> Value {
 /// Detaches the loop device of the only volume's drive. Returns the device and its file, with which it is attached again.
 fn pull_the_drive(cluster: &Cluster) -> [String; 2] {
     let drive = volume(cluster)["drive"].clone();
-    let drives = cluster.ask_controller(&["drives", "--all"]);
+    let drives = cluster.query_controller(&["drives", "--all"]);
     let drives = drives["drives"].as_array().unwrap();
     let drive = drives.iter().find(|one| one["id"] == drive).unwrap();
     let device = format!("/dev/{}", drive["kernel_name"].as_str().unwrap());
@@ -165,26 +165,26 @@ fn a_drive_that_is_missing_is_shown_at_its_node_and_at_the_claim_and_the_pod_on_
     it.apply(&[claim("data", 64), done_with_it("writer", write)]);
     it.runs("writer");
     let digest = it.kubectl(&["logs", "writer", "--container=first"]);
-    assert_eq!(it.told_of_health("writer"), None);
+    assert_eq!(it.health_message("writer"), None);
     let [device, file] = pull_the_drive(&cluster);
 
-    let told = it.event(&[
+    let event = it.event(&[
         "PersistentVolumeClaim/data",
         "DriveMissing: the volume's drive",
     ]);
-    println!("the claim: {told}");
+    println!("the claim: {event}");
     it.event(&[
         "PersistentVolumeClaim/data",
         "VolumeConditionAbnormal",
         "DriveMissing",
     ]);
-    let told = cluster.event(
+    let event = cluster.event(
         "default",
         &["Node/node-1", "DriveMissing", "1 volume on it"],
     );
-    println!("the node: {told}");
+    println!("the node: {event}");
     if cluster.version() >= (1, 37) {
-        kubelet_tells_of_the_missing_drive(&it);
+        kubelet_reports_the_missing_drive(&it);
     }
 
     tools::must("losetup", &[&device, &file]);
@@ -205,22 +205,22 @@ fn a_drive_that_is_missing_is_shown_at_its_node_and_at_the_claim_and_the_pod_on_
 }
 
 /// Checks what kubelet 1.37 writes: the pod's status, the CSINode of its node, and a metric.
-fn kubelet_tells_of_the_missing_drive(it: &Scenario) {
+fn kubelet_reports_the_missing_drive(it: &Scenario) {
     let cluster = &it.cluster;
     let missing = |conditions: &[Value]| {
         let mut all = conditions.iter();
         all.find(|one| one["reason"] == "DriveMissing").cloned()
     };
-    let told = wait::until(LIMIT, "the pod is told of the missing drive", || {
+    let condition = wait::until(LIMIT, "the pod is told of the missing drive", || {
         missing(&it.volume_health("writer"))
     });
-    assert_eq!(told["status"], "Inaccessible", "{told:#}");
-    println!("the pod: {}", it.told_of_health("writer").unwrap());
-    let told = wait::until(LIMIT, "the CSINode tells of the missing drive", || {
+    assert_eq!(condition["status"], "Inaccessible", "{condition:#}");
+    println!("the pod: {}", it.health_message("writer").unwrap());
+    let condition = wait::until(LIMIT, "the CSINode tells of the missing drive", || {
         missing(&cluster.storage_health("node-1"))
     });
-    assert_eq!(told["status"], "StorageUnreachable", "{told:#}");
-    println!("the CSINode: {told}");
+    assert_eq!(condition["status"], "StorageUnreachable", "{condition:#}");
+    println!("the CSINode: {condition}");
     let page = cluster.kubectl(&["get", "--raw", "/api/v1/nodes/node-1/proxy/metrics"]);
     let metric = page
         .lines()

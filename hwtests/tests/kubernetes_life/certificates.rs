@@ -98,7 +98,7 @@ fn generated_certificates_are_made_once_and_kept_by_upgrades() {
         LIMIT,
         "the agent has a session with a new controller",
         || {
-            let node = cluster.ask_controller(&["node", "show", "node-1"]);
+            let node = cluster.query_controller(&["node", "show", "node-1"]);
             (node["state"] == "connected").then_some(())
         },
     );

@@ -81,10 +81,10 @@ fn dials(cluster: &Cluster, name: &str, token: &str) -> String {
         .unwrap()
         .to_owned();
     let hosts = cluster.dir().join("etc/hosts");
-    let mut known = fs::read_to_string(&hosts).unwrap_or_default();
-    known.push_str(&format!("\n{address} {CONTROLLER}\n"));
+    let mut entries = fs::read_to_string(&hosts).unwrap_or_default();
+    entries.push_str(&format!("\n{address} {CONTROLLER}\n"));
     // Written in place, since it is bind mounted; newest first, since the first match is used.
-    let newest_first: Vec<&str> = known.lines().rev().collect();
+    let newest_first: Vec<&str> = entries.lines().rev().collect();
     fs::write(&hosts, newest_first.join("\n") + "\n").unwrap();
     let config = format!(
         "[node]\nname = {name:?}\n[kubelet]\nregistration = false\n[csi]\nsocket = {:?}\n\
@@ -111,16 +111,16 @@ fn dials(cluster: &Cluster, name: &str, token: &str) -> String {
         "--headless",
     ];
     cluster.start("impostor", &[], &command);
-    let said = wait::poll(REFUSED, || {
-        let said = fs::read_to_string(&log).unwrap_or_default();
+    let end_line = wait::poll(REFUSED, || {
+        let text = fs::read_to_string(&log).unwrap_or_default();
         let end = |line: &&str| {
             line.contains("controller refused this agent")
                 || line.contains("connected to the controller")
         };
-        said.lines().find(end).map(str::to_owned)
+        text.lines().find(end).map(str::to_owned)
     });
     cluster.signal("-TERM", &format!("run --config {config}"));
-    said.unwrap_or_else(|| panic!("it was not refused:\n{}", fs::read_to_string(&log).unwrap()))
+    end_line.unwrap_or_else(|| panic!("it was not refused:\n{}", fs::read_to_string(&log).unwrap()))
 }
 
 #[test]
@@ -205,12 +205,12 @@ fn a_node_is_whoever_has_its_token_and_nobody_else() {
     ];
     println!("{:<36}{:<8}WHAT THE CONTROLLER SAYS", "TOKEN", "AS");
     for (what, name, token, says) in rows {
-        let said = dials(&cluster, name, token.trim());
-        let reason = said.split("reason=").nth(1).unwrap_or(&said);
+        let line = dials(&cluster, name, token.trim());
+        let reason = line.split("reason=").nth(1).unwrap_or(&line);
         println!("{what:<36}{name:<8}{reason}");
-        assert!(said.contains(says), "{what}: {said}");
+        assert!(line.contains(says), "{what}: {line}");
     }
-    let nodes = cluster.ask_controller(&["nodes"]);
+    let nodes = cluster.query_controller(&["nodes"]);
     let nodes = nodes["nodes"].as_array().unwrap().clone();
     assert_eq!(nodes.len(), 1, "{nodes:?}");
     assert_eq!(nodes[0]["state"], "connected", "{nodes:?}");
@@ -242,7 +242,7 @@ fn sessions_outlast_an_api_server_that_is_away() {
     // Repeated until the API server responds.
     cluster.get("default", &["nodes"]);
     cluster.drivebay_is_up();
-    let nodes = cluster.ask_controller(&["nodes"]);
+    let nodes = cluster.query_controller(&["nodes"]);
     assert_eq!(nodes["nodes"][0]["state"], "connected", "{nodes}");
 }
 
@@ -294,7 +294,7 @@ fn a_session_goes_on_over_the_renewal_of_its_token() {
     long_scenario!(cluster);
     cluster.installed();
     tokens_last(&cluster, SHORT);
-    let node = |cluster: &Cluster| cluster.ask_controller(&["node", "show", "node-1"]);
+    let node = |cluster: &Cluster| cluster.query_controller(&["node", "show", "node-1"]);
     wait::until(LIMIT, "the agent has a session", || {
         (node(&cluster)["state"] == "connected").then_some(())
     });
@@ -304,13 +304,13 @@ fn a_session_goes_on_over_the_renewal_of_its_token() {
     let sessions = connected_lines(&cluster);
     let reviewed = reviews(&cluster);
 
-    let mut asked = 0;
+    let mut polls = 0;
     let end = first.until + Duration::from_secs(90);
     poll_every(Duration::from_secs(5), 2 * SHORT, || {
         let now = node(&cluster);
         assert_eq!(now["state"], "connected", "{now:#}");
         assert_eq!(now["history"], history, "no other session: {now:#}");
-        asked += 1;
+        polls += 1;
         (SystemTime::now() > end).then_some(())
     })
     .expect("the first token has expired");
@@ -321,7 +321,7 @@ fn a_session_goes_on_over_the_renewal_of_its_token() {
     let renewed = reviews(&cluster) - reviewed;
     assert!(renewed >= 1.0, "{renewed}");
     println!(
-        "first token: {} s; asked {asked} times until 90 s after its end: connected, in one session; {renewed} more reviews",
+        "first token: {} s; asked {polls} times until 90 s after its end: connected, in one session; {renewed} more reviews",
         SHORT.as_secs()
     );
     let it = cluster.scenario("renewed");

@@ -82,11 +82,11 @@ fn the_attacher_attaches_a_volume_and_detaches_it_after_the_pod() {
         let all = cluster.list("default", &["volumeattachments"]);
         all.into_iter().filter(of).collect()
     };
-    let seen = attachments();
-    assert_eq!(seen.len(), 1, "{seen:#?}");
-    assert_eq!(seen[0]["status"]["attached"], true);
-    assert_eq!(seen[0]["spec"]["attacher"], DRIVER);
-    assert_eq!(seen[0]["spec"]["nodeName"], "node-1");
+    let attached = attachments();
+    assert_eq!(attached.len(), 1, "{attached:#?}");
+    assert_eq!(attached[0]["status"]["attached"], true);
+    assert_eq!(attached[0]["spec"]["attacher"], DRIVER);
+    assert_eq!(attached[0]["spec"]["nodeName"], "node-1");
     it.delete_pod("data");
     wait::until(LIMIT, "the VolumeAttachment is gone", || {
         attachments().is_empty().then_some(())

@@ -110,7 +110,7 @@ fn one_volume_for_each_claim(it: &Scenario, claims: usize) {
     handles.sort_unstable();
     handles.dedup();
     assert_eq!(handles.len(), claims, "two PersistentVolumes share one");
-    let volumes = cluster.ask_controller(&["volumes"]);
+    let volumes = cluster.query_controller(&["volumes"]);
     let volumes = volumes["volumes"].as_array().unwrap();
     assert_eq!(volumes.len(), claims, "{volumes:#?}");
     cluster.nothing_is_unclaimed();

@@ -29,7 +29,7 @@ fn a_pod_goes_on_while_drivebay_is_uninstalled_and_installed_again() {
     it.delete_pod("waits");
 
     cluster.uninstall();
-    only_what_the_page_says_is_left(&cluster);
+    only_what_the_page_lists_is_left(&cluster);
     wait::until(LIMIT, "the kubelet has no driver any more", || {
         let node = cluster.get("default", &["csinode", "node-1"]);
         (!node.to_string().contains(DRIVER)).then_some(())
@@ -63,7 +63,7 @@ fn a_pod_goes_on_while_drivebay_is_uninstalled_and_installed_again() {
 
 /// Checks that only the objects remain which deploy/docs/uninstall.md lists for `helm uninstall`: the CSIDriver and the namespace, with the
 /// sidecars' leases and the certificates.
-fn only_what_the_page_says_is_left(cluster: &Cluster) {
+fn only_what_the_page_lists_is_left(cluster: &Cluster) {
     let kinds = |namespaced: &str| {
         let words = ["api-resources", "--verbs=list", "--output=name", namespaced];
         let all = cluster.kubectl(&words);

@@ -76,8 +76,8 @@ impl<'a> Writer<'a> {
         // The last line of the file may be incomplete while it is read.
         let script = "sed '$d' /data/lines |
             awk '$1 != NR { print \"line \" NR \": \" $0; wrong = 1; exit } END { if (!wrong) print NR }'";
-        let seen = self.scenario.sh(NAME, script);
-        let lines: u64 = seen.parse().unwrap_or_else(|_| panic!("{seen}"));
+        let output = self.scenario.sh(NAME, script);
+        let lines: u64 = output.parse().unwrap_or_else(|_| panic!("{output}"));
         assert!(
             lines + 1 >= acknowledged,
             "{acknowledged} lines were acknowledged, and {lines} are there"

@@ -4,7 +4,7 @@ use drivebay_hwtests::kube::{
     Cluster, GuestNode, Scenario,
     manifest::{IDLE, claim_of, class, copy_of, mounted, pod, snapshot},
 };
-use drivebay_hwtests::{MIB, lab::progress::say};
+use drivebay_hwtests::{MIB, lab::progress::print_progress};
 use serde_json::json;
 
 use super::helpers::{
@@ -42,13 +42,13 @@ pub(crate) fn restored(node: &mut GuestNode, cluster: &Cluster) {
             IDLE,
         ),
     ]);
-    let told = it.event(&[
+    let event = it.event(&[
         "PersistentVolumeClaim/restored ProvisioningFailed",
         "Aborted",
         "is being copied",
         "% of",
     ]);
-    say(format!("while it is copied: {told}"));
+    print_progress(format!("while it is copied: {event}"));
     it.runs_in_the_guest("reader");
     it.until(&["pvc", "restored"], "/status/capacity/storage", "512Mi");
     assert_eq!(it.digest("reader", "/restored/letter", 16), letter);
@@ -69,14 +69,14 @@ pub(crate) fn restored(node: &mut GuestNode, cluster: &Cluster) {
     let claim = it.get(&["pvc", "data"]);
     let volume = claim["spec"]["volumeName"].as_str().unwrap();
     delete(&it, "pvc", "data");
-    let told = cluster.event(
+    let event = cluster.event(
         "default",
         &[
             &format!("PersistentVolume/{volume} VolumeFailedDelete"),
             "has 1 snapshot",
         ],
     );
-    say(format!("deleted before its snapshot: {told}"));
+    print_progress(format!("deleted before its snapshot: {event}"));
     delete(&it, "volumesnapshot", "moment");
     nothing_of_snapshots(node, cluster);
     it.end();

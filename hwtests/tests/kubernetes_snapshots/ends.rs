@@ -5,7 +5,7 @@ use drivebay_hwtests::kube::{
     Cluster, GuestNode,
     manifest::{IDLE, copy_of, mounted, pod},
 };
-use drivebay_hwtests::lab::progress::say;
+use drivebay_hwtests::lab::progress::print_progress;
 
 use super::helpers::{delete, guest_claim, is_ready, nothing_of_snapshots, snapshot_of_class};
 
@@ -24,31 +24,31 @@ pub(crate) fn lost_and_expired(node: &mut GuestNode, cluster: &Cluster) {
         is_ready(&it, name);
     }
     let letter = it.write("writer", "/data/letter", 32);
-    let told = it.event(&[
+    let event = it.event(&[
         "PersistentVolumeClaim/data SnapshotLost",
         "The volume is not affected",
     ]);
-    say(format!("the claim: {told}"));
+    print_progress(format!("the claim: {event}"));
     assert_eq!(it.digest("writer", "/data/letter", 32), letter);
 
     it.apply(&[
         copy_of(guest_claim("never", 64), "VolumeSnapshot", "small"),
         pod("reader", &[mounted("never", "/data")], IDLE),
     ]);
-    let told = it.event(&[
+    let event = it.event(&[
         "PersistentVolumeClaim/never ProvisioningFailed",
         "FailedPrecondition",
         "it is overflowed",
     ]);
-    say(format!("a claim from the lost one: {told}"));
+    print_progress(format!("a claim from the lost one: {event}"));
     it.delete_pod("reader");
     delete(&it, "pvc", "never");
 
-    let told = it.event(&[
+    let event = it.event(&[
         "PersistentVolumeClaim/data SnapshotExpired",
         "its age limit",
     ]);
-    say(format!("the claim: {told}"));
+    print_progress(format!("the claim: {event}"));
     for name in ["small", "brief"] {
         delete(&it, "volumesnapshot", name);
     }

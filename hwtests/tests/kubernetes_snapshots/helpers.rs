@@ -85,13 +85,13 @@ pub(crate) fn member(mut claim: Value, group: &str) -> Value {
 /// Waits until an object's error contains all these words, and returns it.
 pub(crate) fn error_of(it: &Scenario, object: &[&str], words: &[&str]) -> String {
     let mut last = Value::Null;
-    let told = wait::poll(LIMIT, || {
+    let message = wait::poll(LIMIT, || {
         last = it.get(object)["status"]["error"]["message"].clone();
         let text = last.as_str()?;
         let has_all = words.iter().all(|word| text.contains(word));
         has_all.then(|| text.to_owned())
     });
-    told.unwrap_or_else(|| panic!("{object:?} has no error with {words:?}: {last}"))
+    message.unwrap_or_else(|| panic!("{object:?} has no error with {words:?}: {last}"))
 }
 
 pub(crate) fn delete(it: &Scenario, kind: &str, name: &str) {

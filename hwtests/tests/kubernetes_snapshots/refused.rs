@@ -4,7 +4,7 @@ use drivebay_hwtests::kube::{
     Cluster, GuestNode,
     manifest::{IDLE, claim, copy_of, mounted, pod, snapshot},
 };
-use drivebay_hwtests::lab::progress::say;
+use drivebay_hwtests::lab::progress::print_progress;
 
 use super::helpers::{
     delete, error_of, group, guest_claim, is_ready, member, nothing_of_snapshots,
@@ -27,12 +27,12 @@ pub(crate) fn on_another_node(node: &mut GuestNode, cluster: &Cluster) {
         pod("reader", &[mounted("restored", "/data")], IDLE),
     ]);
     // The code on which the scheduler chooses another node.
-    let told = it.event(&[
+    let event = it.event(&[
         "PersistentVolumeClaim/restored ProvisioningFailed",
         "ResourceExhausted",
         "has to be on node node-2",
     ]);
-    say(format!("the claim: {told}"));
+    print_progress(format!("the claim: {event}"));
     it.until(&["pvc", "restored"], "/status/phase", "Pending");
     it.delete_pod("reader");
     delete(&it, "pvc", "restored");
@@ -49,12 +49,12 @@ pub(crate) fn of_a_partition(node: &mut GuestNode, cluster: &Cluster) {
     ]);
     it.runs("writer");
     it.apply(&[snapshot("moment", "data")]);
-    let told = error_of(
+    let error = error_of(
         &it,
         &["volumesnapshot", "moment"],
         &["snapshots need layout lvm"],
     );
-    say(format!("the snapshot: {told}"));
+    print_progress(format!("the snapshot: {error}"));
     delete(&it, "volumesnapshot", "moment");
     nothing_of_snapshots(node, cluster);
     it.end();
@@ -71,12 +71,12 @@ pub(crate) fn over_two_nodes(node: &mut GuestNode, cluster: &Cluster) {
     it.runs("host");
     it.runs_in_the_guest("guest");
     it.apply(&[group("both")]);
-    let told = error_of(
+    let error = error_of(
         &it,
         &["volumegroupsnapshot", "both"],
         &["of volumes of one node", "on node node-1", "on node node-2"],
     );
-    say(format!("the group: {told}"));
+    print_progress(format!("the group: {error}"));
     delete(&it, "volumegroupsnapshot", "both");
     nothing_of_snapshots(node, cluster);
     it.end();

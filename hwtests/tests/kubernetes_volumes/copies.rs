@@ -24,12 +24,12 @@ fn a_clone_waits_until_its_source_is_unused_and_is_mounted_beside_it() {
         copy_of(claim("clone", 64), "PersistentVolumeClaim", "data"),
         pod("both", &uses, IDLE),
     ]);
-    let told = it.event(&[
+    let event = it.event(&[
         "PersistentVolumeClaim/clone ProvisioningFailed",
         "Aborted",
         "waits for it to be unstaged",
     ]);
-    println!("the claim: {told}");
+    println!("the claim: {event}");
     it.delete_pod("writer");
     it.runs("both");
     for file in ["/data/letter", "/clone/letter"] {

@@ -13,7 +13,7 @@ const CLAIM: &str = "data-db-0";
 fn volume(it: &Scenario) -> Value {
     let claim = it.get(&["pvc", CLAIM]);
     let name = claim["spec"]["volumeName"].as_str().unwrap();
-    let mut listed = it.cluster.ask_controller(&["volumes", name]);
+    let mut listed = it.cluster.query_controller(&["volumes", name]);
     listed["volumes"][0].take()
 }
 
@@ -52,13 +52,13 @@ fn a_pod_finds_its_data_on_another_drive_after_its_own_was_evacuated_and_retired
         "--no-wait",
         "--by=test",
     ];
-    let said = operator(&it, controller, &evacuate);
-    println!("{said}");
-    let told = it.event(&[
+    let output = operator(&it, controller, &evacuate);
+    println!("{output}");
+    let event = it.event(&[
         &format!("PersistentVolumeClaim/{CLAIM} VolumeMoving"),
         "on node",
     ]);
-    println!("{told}");
+    println!("{event}");
     // The volume is not moved while the pod uses it.
     assert_eq!(it.digest("db-0", "/data/letter", 8), digest);
     assert_eq!(drive(&it), old);
@@ -79,8 +79,8 @@ fn a_pod_finds_its_data_on_another_drive_after_its_own_was_evacuated_and_retired
 
     // The exit code confirms that the drive may be disposed of.
     let retire = ["drivebay-agent", "drive", "retire", &old, "--by=test"];
-    let said = operator(&it, "ds/drivebay-agent", &retire);
-    println!("{said}");
+    let output = operator(&it, "ds/drivebay-agent", &retire);
+    println!("{output}");
     let uncordon = [
         "drivebay-controller",
         "drive",

@@ -135,20 +135,20 @@ fn a_full_filesystem_is_a_condition_of_its_pod_and_of_its_claim_until_it_has_roo
         pod("writer", &[mounted("data", "/data")], IDLE),
     ]);
     it.runs("writer");
-    assert_eq!(it.told_of_health("writer"), None);
+    assert_eq!(it.health_message("writer"), None);
     it.sh(
         "writer",
         "! dd if=/dev/zero of=/data/full bs=64k 2>/dev/null && sync",
     );
 
-    let told = wait::until(LIMIT, "the pod is told that its volume is full", || {
-        it.told_of_health("writer")
-            .filter(|told| told.contains("VolumeFull"))
+    let message = wait::until(LIMIT, "the pod is told that its volume is full", || {
+        it.health_message("writer")
+            .filter(|message| message.contains("VolumeFull"))
     });
-    println!("the pod: {told}");
-    let told = it.event(&["PersistentVolumeClaim/data", "VolumeConditionAbnormal"]);
-    assert!(told.contains("VolumeFull"), "{told}");
-    println!("the claim: {told}");
+    println!("the pod: {message}");
+    let event = it.event(&["PersistentVolumeClaim/data", "VolumeConditionAbnormal"]);
+    assert!(event.contains("VolumeFull"), "{event}");
+    println!("the claim: {event}");
     if cluster.version() >= (1, 37) {
         let conditions = it.volume_health("writer");
         assert_eq!(conditions.len(), 1, "{conditions:#?}");
@@ -173,7 +173,7 @@ fn a_full_filesystem_is_a_condition_of_its_pod_and_of_its_claim_until_it_has_roo
     it.sh("writer", "rm /data/full");
     if cluster.version() >= (1, 37) {
         wait::until(LIMIT, "the pod is told of nothing", || {
-            it.told_of_health("writer").is_none().then_some(())
+            it.health_message("writer").is_none().then_some(())
         });
     }
     it.event(&["PersistentVolumeClaim/data", "VolumeConditionNormal"]);

@@ -158,49 +158,49 @@ async fn each_kind_of_drive_is_listed_as_it_was_plugged_and_as_the_hosts_tools_s
         let visible =
             |drive: &Drive| named(row.name)(drive) && !codes(drive).contains(&"HiddenPath");
         let what = format!("{} is available", row.name);
-        let found = wait::until_async(PROBED, &what, async || {
-            let found = lab.drive_where(visible).await;
-            found.filter(|drive| drive.state == "available")
+        let drive = wait::until_async(PROBED, &what, async || {
+            let drive = lab.drive_where(visible).await;
+            drive.filter(|drive| drive.state == "available")
         })
         .await;
-        assert_eq!(found.id, row.id);
-        assert_eq!(found.model, row.model, "{}", row.name);
-        assert_eq!(found.size_bytes, SIZE, "{}", row.name);
-        let sectors = (found.logical_sector_bytes, found.physical_sector_bytes);
+        assert_eq!(drive.id, row.id);
+        assert_eq!(drive.model, row.model, "{}", row.name);
+        assert_eq!(drive.size_bytes, SIZE, "{}", row.name);
+        let sectors = (drive.logical_sector_bytes, drive.physical_sector_bytes);
         assert_eq!(sectors, row.sectors, "{}", row.name);
-        assert_eq!(found.media, row.media, "{}", row.name);
-        assert_eq!(found.transport, row.transport, "{}", row.name);
-        assert!(found.firmware.starts_with(row.firmware), "{found:?}");
+        assert_eq!(drive.media, row.media, "{}", row.name);
+        assert_eq!(drive.transport, row.transport, "{}", row.name);
+        assert!(drive.firmware.starts_with(row.firmware), "{drive:?}");
         let wwn = row.wwn.map(|wwn| format!("{wwn:016x}")).unwrap_or_default();
         assert_eq!(
-            found
+            drive
                 .wwn
                 .trim_start_matches(|c: char| !c.is_ascii_digit() || c == '0'),
             wwn.trim_start_matches('0'),
-            "{found:?}"
+            "{drive:?}"
         );
-        agrees(lab.guest(), &found);
+        agrees(lab.guest(), &drive);
     }
 }
 
 /// lsblk, udev and smartctl report the same.
 fn agrees(guest: &Guest, drive: &Drive) {
     let node = format!("/dev/{}", drive.kernel_name);
-    let said = guest.run(&format!("lsblk --nodeps --bytes --json -O {node}"));
-    let said: Value = serde_json::from_str(&said).unwrap();
-    let said = &said["blockdevices"][0];
-    assert_eq!(said["size"], drive.size_bytes, "{said}");
-    assert_eq!(said["log-sec"], drive.logical_sector_bytes, "{said}");
-    assert_eq!(said["phy-sec"], drive.physical_sector_bytes, "{said}");
-    assert_eq!(said["serial"], drive.serial.as_str(), "{said}");
+    let output = guest.run(&format!("lsblk --nodeps --bytes --json -O {node}"));
+    let report: Value = serde_json::from_str(&output).unwrap();
+    let listed = &report["blockdevices"][0];
+    assert_eq!(listed["size"], drive.size_bytes, "{listed}");
+    assert_eq!(listed["log-sec"], drive.logical_sector_bytes, "{listed}");
+    assert_eq!(listed["phy-sec"], drive.physical_sector_bytes, "{listed}");
+    assert_eq!(listed["serial"], drive.serial.as_str(), "{listed}");
     // NVMe is a separate medium here; lsblk only reports whether a device is rotational.
-    assert_eq!(said["rota"], drive.media == "hdd", "{said}");
-    let text = |key: &str| said[key].as_str().unwrap_or_default().trim().to_owned();
+    assert_eq!(listed["rota"], drive.media == "hdd", "{listed}");
+    let text = |key: &str| listed[key].as_str().unwrap_or_default().trim().to_owned();
     if !text("tran").is_empty() {
-        assert_eq!(text("tran"), drive.transport, "{said}");
+        assert_eq!(text("tran"), drive.transport, "{listed}");
     }
     if drive.transport != "virtio" || !drive.firmware.is_empty() {
-        assert_eq!(text("model"), drive.model, "{said}");
+        assert_eq!(text("model"), drive.model, "{listed}");
     }
 
     let properties = guest.run(&format!("udevadm info --query=property --name={node}"));
@@ -225,13 +225,13 @@ fn agrees(guest: &Guest, drive: &Drive) {
         return; // virtio-blk has no SMART.
     }
     let ran = guest.ran(&format!("smartctl --json -i {node}"));
-    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(ran.code, 0, "{said}");
-    assert_eq!(said["serial_number"], drive.serial.as_str(), "{said}");
-    assert_eq!(said["user_capacity"]["bytes"], drive.size_bytes, "{said}");
-    if let Some(firmware) = said["firmware_version"].as_str() {
-        assert_eq!(firmware, drive.firmware, "{said}");
+    let smart: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(ran.code, 0, "{smart}");
+    assert_eq!(smart["serial_number"], drive.serial.as_str(), "{smart}");
+    assert_eq!(smart["user_capacity"]["bytes"], drive.size_bytes, "{smart}");
+    if let Some(firmware) = smart["firmware_version"].as_str() {
+        assert_eq!(firmware, drive.firmware, "{smart}");
     }
-    let turns = said["rotation_rate"].as_u64().unwrap_or(0) > 0;
-    assert_eq!(turns, drive.media == "hdd", "{said}");
+    let turns = smart["rotation_rate"].as_u64().unwrap_or(0) > 0;
+    assert_eq!(turns, drive.media == "hdd", "{smart}");
 }

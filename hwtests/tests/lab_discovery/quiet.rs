@@ -44,7 +44,7 @@ impl Ear {
 }
 
 /// Returns the number of scans that the agent has logged because of events.
-fn looks(guest: &Guest) -> usize {
+fn scan_count(guest: &Guest) -> usize {
     let log = guest.journal(UNIT);
     log.iter()
         .filter(|line| line.contains("scanning changed drives"))
@@ -53,9 +53,9 @@ fn looks(guest: &Guest) -> usize {
 
 /// Waits until no further scan is logged for [SILENCE], and returns the number of scans so far.
 fn settled(guest: &Guest) -> usize {
-    let mut last = (looks(guest), Instant::now());
+    let mut last = (scan_count(guest), Instant::now());
     wait::until(SEEN, "the agent does not look for ever", || {
-        let now = looks(guest);
+        let now = scan_count(guest);
         if now != last.0 {
             last = (now, Instant::now());
         }
@@ -116,7 +116,7 @@ async fn probes_rescans_and_the_agents_start_make_no_event() {
 
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
-async fn a_change_of_its_own_makes_the_agent_look_a_few_times_and_no_more() {
+async fn a_change_of_its_own_makes_the_agent_scan_a_few_times_and_no_more() {
     let drives = vec![
         DriveSpec::nvme("nvme-part", 512 * MIB),
         DriveSpec::scsi("scsi-in-lv", 512 * MIB),
@@ -134,12 +134,12 @@ async fn a_change_of_its_own_makes_the_agent_look_a_few_times_and_no_more() {
             lab.csi.delete(&made.id).await.unwrap();
             lab.erased().await;
             let after = settled(guest);
-            let (looked, heard) = (after - before, ear.until_silent().len());
-            println!("{name}: {heard} events, looked {looked} times");
+            let (scans, heard) = (after - before, ear.until_silent().len());
+            println!("{name}: {heard} events, looked {scans} times");
             // The number of events per scan depends on the speed of the guest; at least one scan is needed.
             assert!(
-                looked <= heard && heard <= MOST_EVENTS,
-                "{name}: {heard} events, looked {looked} times"
+                scans <= heard && heard <= MOST_EVENTS,
+                "{name}: {heard} events, looked {scans} times"
             );
             before = after;
         }

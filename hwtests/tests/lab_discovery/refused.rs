@@ -194,7 +194,7 @@ pub(crate) fn prepare(machine: &Machine) {
     assert!(ran.ok(), "{}", ran.stdout);
 }
 
-fn said(drive: &Drive) -> BTreeSet<&str> {
+fn distinct_codes(drive: &Drive) -> BTreeSet<&str> {
     codes(drive).into_iter().collect()
 }
 
@@ -223,7 +223,7 @@ async fn whatever_is_in_use_is_refused_for_the_right_reasons_and_not_a_byte_of_i
         let missing = row
             .codes
             .iter()
-            .any(|code| !said(drive).contains(code.as_str()));
+            .any(|code| !distinct_codes(drive).contains(code.as_str()));
         if drive.state != "rejected" || missing {
             wrong.push(format!(
                 "{}: {:?} not among {drive:#?}",
@@ -246,12 +246,13 @@ async fn whatever_is_in_use_is_refused_for_the_right_reasons_and_not_a_byte_of_i
         ("dm-1", NotADisk),
         ("md127", NotADisk),
     ] {
-        if !of(name).is_some_and(|drive| said(drive).contains(code.as_str())) {
+        if !of(name).is_some_and(|drive| distinct_codes(drive).contains(code.as_str())) {
             wrong.push(format!("{name}: {code} not among {:#?}", of(name)));
         }
     }
-    let hidden =
-        |drive: &Drive| drive.kernel_name.contains('c') && said(drive).contains("HiddenPath");
+    let hidden = |drive: &Drive| {
+        drive.kernel_name.contains('c') && distinct_codes(drive).contains("HiddenPath")
+    };
     if !inventory.drives.iter().any(hidden) {
         wrong.push("no path is hidden".to_owned());
     }
@@ -276,8 +277,8 @@ async fn whatever_is_in_use_is_refused_for_the_right_reasons_and_not_a_byte_of_i
     }
     for row in ROWS {
         let id = named(row.name);
-        let found = lab.drive_where(id).await.unwrap();
-        assert!(found.state != "available", "{found:?}");
+        let drive = lab.drive_where(id).await.unwrap();
+        assert!(drive.state != "available", "{drive:?}");
     }
     lab.guest().run("sync");
     assert_eq!(digest::of_all(&files).unwrap(), before);

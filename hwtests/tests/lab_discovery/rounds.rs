@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use drivebay_hwtests::{
     MIB,
-    lab::{DriveSpec, Guest, Kind, LabRig, progress::say},
+    lab::{DriveSpec, Guest, Kind, LabRig, progress::print_progress},
     node::Placed,
     wait,
 };
@@ -35,8 +35,8 @@ fn left(guest: &Guest, pid: u32) -> Left {
 }
 
 fn resident_kib(guest: &Guest, pid: u32) -> u64 {
-    let said = guest.run(&format!("awk '/^VmRSS/ {{ print $2 }}' /proc/{pid}/status"));
-    said.trim().parse().unwrap()
+    let output = guest.run(&format!("awk '/^VmRSS/ {{ print $2 }}' /proc/{pid}/status"));
+    output.trim().parse().unwrap()
 }
 
 /// Returns the agent's open files, to identify a leaked descriptor.
@@ -103,7 +103,7 @@ async fn drives_that_come_and_go_are_listed_right_each_time_and_leave_nothing() 
         left(&guest, pid).is_no_more_than(&before).then_some(())
     });
     let after = (quiet(&lab, pid).await, resident_kib(&guest, pid));
-    say(format!(
+    print_progress(format!(
         "{rounds} rounds in {:.0} s, an event told after {:.1} s at most, {memory} KiB before, {} KiB after, {:?}",
         from.elapsed().as_secs_f64(),
         slowest.as_secs_f64(),

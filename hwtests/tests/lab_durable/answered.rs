@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use drivebay_hwtests::{MIB, csi, lab::progress::say, node::Placed};
+use drivebay_hwtests::{MIB, csi, lab::progress::print_progress, node::Placed};
 
 use super::{
     bench::{Bench, Held, insist, together},
@@ -101,7 +101,7 @@ pub(crate) async fn round(
         *tally.cuts.entry((bay.layout, op)).or_default() += 1;
         if let Err(why) = ended {
             let what = format!("{}: {op}, keep {keep}, seed {seed}: {why}", bay.name);
-            say(format!("FAILED {what}"));
+            print_progress(format!("FAILED {what}"));
             tally.failures.push(what);
         }
     }
@@ -109,7 +109,7 @@ pub(crate) async fn round(
     tally
         .failures
         .extend(wrong.map(|why| format!("keep {keep}, seed {seed}: {why}")));
-    say(format!(
+    print_progress(format!(
         "keep {keep}, seed {seed}: {} cuts so far",
         tally.cuts.values().sum::<u32>()
     ));

@@ -36,7 +36,7 @@ pub(crate) struct Bay {
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
     pub(crate) placed: Placed,
-    said: wire::Volume,
+    volume: wire::Volume,
     digest: String,
 }
 
@@ -107,11 +107,11 @@ impl Bench {
         let placed = self.create(at, &name, KEPT, &csi::block()).await.unwrap();
         self.fill(&placed, PATTERN_MIB).await;
         let digest = self.digest(&placed).await.unwrap();
-        let said = self.lab.volume_of(&placed.id).await.unwrap();
+        let volume = self.lab.volume_of(&placed.id).await.unwrap();
         let bay = &mut self.bays[at];
         bay.kept = Some(Kept {
             placed,
-            said,
+            volume,
             digest,
         });
         self.bays[at].free_bytes = self.drive(at).await.unwrap().free_bytes;
@@ -218,8 +218,8 @@ impl Bench {
 
     async fn read(&self, placed: &Placed) -> Held<String> {
         let inventory = self.lab.inventory().await;
-        let found = inventory.volumes.iter().find(|of| of.id == placed.id);
-        let device = found.map(|of| of.device.clone()).unwrap_or_default();
+        let volume = inventory.volumes.iter().find(|of| of.id == placed.id);
+        let device = volume.map(|of| of.device.clone()).unwrap_or_default();
         if device.is_empty() {
             return Err(format!("volume {} has no device", placed.id));
         }
@@ -237,8 +237,8 @@ impl Bench {
     /// Returns the agent's listing of a drive; None if the drive is not plugged in.
     pub(crate) async fn drive(&self, at: usize) -> Option<wire::Drive> {
         let name = &self.bays[at].name;
-        let found = self.lab.drive_where(|drive| drive.id.contains(name)).await;
-        found.filter(|drive| !drive.kernel_name.is_empty())
+        let drive = self.lab.drive_where(|drive| drive.id.contains(name)).await;
+        drive.filter(|drive| !drive.kernel_name.is_empty())
     }
 
     /// Returns the agent's listing of the volumes with this CSI name, in any state.
@@ -257,18 +257,18 @@ impl Bench {
             _ => false,
         };
         let mut last = None;
-        let found = within(PATIENCE, async || {
+        let polled = within(PATIENCE, async || {
             last = self.drive(at).await;
             last.clone().filter(good)
         });
-        let found = found.await;
-        let found = found.ok_or_else(|| format!("the drive is {last:?}"))?;
+        let drive = polled.await;
+        let drive = drive.ok_or_else(|| format!("the drive is {last:?}"))?;
         // An emulated NVMe drive occasionally loses an interrupt; after this timeout (30 s by default) Linux polls the drive for the
         // completion.
         self.lab.guest().run(
             "for of in /sys/class/block/nvme*/queue/io_timeout; do [ ! -w $of ] || echo 10000 >$of; done",
         );
-        Ok(found)
+        Ok(drive)
     }
 
     /// Acknowledges the findings of a drive after a power cut, and waits until it accepts new volumes.
@@ -288,7 +288,7 @@ impl Bench {
             let args = ["drive", "ack", &drive.id, "--note", "its power was cut"];
             let more = ["--by", "lab", "--use", "--confirm", &drive.id];
             let args = [&args[..], &more].concat();
-            let ran = self.lab.agent.ask(&args);
+            let ran = self.lab.agent.run_command(&args);
             last = format!("{}: {}{}", drive.verdict, ran.stdout, ran.stderr);
             None
         });
@@ -310,7 +310,7 @@ impl Bench {
         };
         let now = within(PATIENCE, async || {
             let now = self.lab.volume_of(&kept.placed.id).await;
-            now.filter(|now| !now.device.is_empty() && now.state == kept.said.state)
+            now.filter(|now| !now.device.is_empty() && now.state == kept.volume.state)
         });
         let Some(now) = now.await else {
             let now = self.lab.volume_of(&kept.placed.id).await;
@@ -320,10 +320,10 @@ impl Bench {
             let words = [&of.name, &of.class, &of.drive, &of.mode, &of.fs_type];
             (words.map(String::clone), of.size_bytes)
         };
-        if facts(&now) != facts(&kept.said) {
+        if facts(&now) != facts(&kept.volume) {
             return Err(format!(
                 "the kept volume is {now:?}, and was {:?}",
-                kept.said
+                kept.volume
             ));
         }
         if self.digest(&kept.placed).await? != kept.digest {
@@ -356,7 +356,7 @@ impl Bench {
     pub(crate) async fn command(&self, at: usize, verb: &str) -> Held<()> {
         let drive = self.drive(at).await.ok_or("the drive is not listed")?;
         let args = ["drive", verb, &drive.id, "--confirm", &drive.id];
-        let ran = self.lab.agent.ask(&args);
+        let ran = self.lab.agent.run_command(&args);
         if ran.ok() {
             return Ok(());
         }
@@ -364,16 +364,16 @@ impl Bench {
     }
 }
 
-/// Repeats `look` until it returns a value; None if there is none within the limit.
+/// Repeats `check` until it returns a value; None if there is none within the limit.
 pub(crate) async fn within<T>(
     limit: Duration,
-    mut look: impl AsyncFnMut() -> Option<T>,
+    mut check: impl AsyncFnMut() -> Option<T>,
 ) -> Option<T> {
     let start = std::time::Instant::now();
     loop {
-        let found = look().await;
-        if found.is_some() || start.elapsed() > limit {
-            return found;
+        let result = check().await;
+        if result.is_some() || start.elapsed() > limit {
+            return result;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use drivebay_hwtests::{MIB, csi, lab::progress::say, node::Placed};
+use drivebay_hwtests::{MIB, csi, lab::progress::print_progress, node::Placed};
 use drivebay_proto::csi::{VolumeCapability, VolumeGroupSnapshot};
 
 use super::bench::{Bench, Held, PATIENCE, insist, is_put_off, within};
@@ -274,8 +274,8 @@ impl Case {
                 let grown = bench.csi().node_expand(id, staging, LARGER).await;
                 grown.map_err(|status| format!("NodeExpandVolume: {status}"))?;
                 let script = format!("stat --file-system --format='%b %S' {}", staging.display());
-                let said = bench.lab.guest().run(&script);
-                let size = said
+                let output = bench.lab.guest().run(&script);
+                let size = output
                     .split_whitespace()
                     .map(|word| word.parse::<u64>().unwrap_or(0));
                 let size: u64 = size.product();
@@ -392,7 +392,7 @@ impl Case {
         if let Err(why) = &again
             && let Some(command) = restoring(why)
         {
-            say(format!(
+            print_progress(format!(
                 "{}: {}: its superblock is torn; restoring it with `{command}`",
                 bench.bays[self.at].name, self.op
             ));

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use drivebay_hwtests::{
-    lab::{Guest, progress::say},
+    lab::{Guest, progress::print_progress},
     node::Placed,
 };
 
@@ -56,7 +56,7 @@ pub(crate) async fn counted(
         own: own.len() as u64,
         tenants: tenants.len() as u64,
     };
-    say(format!(
+    print_progress(format!(
         "{}: {}: {} writes, {} flushes; unflushed: {} sectors, and {} of tenants",
         row.drive, row.call, row.writes, row.flushes, row.own, row.tenants
     ));
@@ -68,19 +68,19 @@ pub(crate) async fn sectors(bench: &Bench, placed: &Placed) -> Vec<Range<u64>> {
     let device = bench.lab.device(placed).await;
     let device = device.file_name().unwrap().to_string_lossy().into_owned();
     let guest: &Guest = bench.lab.guest();
-    let said = guest.run(&if device.starts_with("dm-") {
+    let output = guest.run(&if device.starts_with("dm-") {
         format!("dmsetup table /dev/{device} | awk '$3 == \"linear\" {{ print $5, $2 }}'")
     } else {
         format!("cd /sys/class/block/{device} && echo $(cat start) $(cat size)")
     });
-    let runs = runs(&said);
-    assert!(!runs.is_empty(), "{device} is nowhere: {said}");
+    let runs = runs(&output);
+    assert!(!runs.is_empty(), "{device} is nowhere: {output}");
     runs
 }
 
 /// Parses lines of a start and a length.
-fn runs(said: &str) -> Vec<Range<u64>> {
-    let runs = said.lines().map(|line| {
+fn runs(text: &str) -> Vec<Range<u64>> {
+    let runs = text.lines().map(|line| {
         let mut numbers = line.split(' ').map(|word| word.parse::<u64>().unwrap());
         let (start, len) = (numbers.next().unwrap(), numbers.next().unwrap());
         start..start + len
@@ -91,11 +91,11 @@ fn runs(said: &str) -> Vec<Range<u64>> {
 /// Returns the runs of the drive, in sectors, that hold the reserves of its snapshots.
 pub(crate) async fn stores(bench: &Bench, at: usize) -> Vec<Range<u64>> {
     let drive = bench.drive(at).await.unwrap().kernel_name;
-    let said = bench.lab.guest().run(&format!(
+    let output = bench.lab.guest().run(&format!(
         "number=$(cat /sys/class/block/{drive}/dev); for dm in /sys/block/dm-*/dm/name; do case $(cat $dm) in *-cow) dmsetup table $(cat $dm);; esac; done | \
          awk -v number=$number '$3 == \"linear\" && $4 == number {{ print $5, $2 }}'"
     ));
-    let runs = runs(&said);
+    let runs = runs(&output);
     assert!(!runs.is_empty(), "no snapshot is on {drive}");
     runs
 }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use drivebay_hwtests::lab::progress::say;
+use drivebay_hwtests::lab::progress::print_progress;
 
 use super::{
     bench::{Bench, Held, insist, together},
@@ -68,8 +68,8 @@ pub(crate) async fn work(bench: &mut Bench, tally: &mut Tally, plans: Vec<Plan>)
                 (plan.layout == layout && (plan.op == Op::Claim) == blank)
                     && past.is_none_or(|past| plan.moment.write < *past)
             };
-            if let Some(found) = plans.iter().position(fits) {
-                round.extend(plans.remove(found).map(|plan| (at, plan)));
+            if let Some(index) = plans.iter().position(fits) {
+                round.extend(plans.remove(index).map(|plan| (at, plan)));
             }
         }
         if round.is_empty() {
@@ -89,11 +89,11 @@ pub(crate) async fn work(bench: &mut Bench, tally: &mut Tally, plans: Vec<Plan>)
                     broken[at] = true;
                     let name = &bench.bays[at].name;
                     tally.failures.push(format!("{name}: {plan:?}: {why}"));
-                    say(format!("FAILED {name}: {plan:?}: {why}"));
+                    print_progress(format!("FAILED {name}: {plan:?}: {why}"));
                 }
             }
         }
-        say(format!("round {number}: {} cuts so far", tally.total()));
+        print_progress(format!("round {number}: {} cuts so far", tally.total()));
     }
     let log = bench.lab.agent.log();
     let restored = log

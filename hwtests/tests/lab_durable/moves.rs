@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use drivebay_hwtests::{MIB, csi, lab::progress::say, node::Placed};
+use drivebay_hwtests::{MIB, csi, lab::progress::print_progress, node::Placed};
 use drivebay_proto::agent::{
     CancelMovesRequest, ListMovesRequest, Move, MoveVolumesRequest, PreferPlaceRequest, Volume,
     agent_client::AgentClient,
@@ -223,11 +223,11 @@ impl Pair {
                 by: "lab".into(),
                 ..Default::default()
             };
-            let asked = client(bench).await?.move_volumes(request).await;
-            match asked {
+            let answer = client(bench).await?.move_volumes(request).await;
+            match answer {
                 // The move was requested by a call that was not acknowledged in time.
                 Err(_) if armed.is_cut() => Ok(()),
-                asked => asked.map(drop).map_err(|status| status.to_string()),
+                answer => answer.map(drop).map_err(|status| status.to_string()),
             }
         })
         .await?;
@@ -304,15 +304,15 @@ impl Pair {
             bench.acknowledge(at).await?;
         }
         let mut last = None;
-        let found = within(PATIENCE, async || {
+        let polled = within(PATIENCE, async || {
             last = self.volume(bench).await;
             last.clone().filter(|volume| volume.state == "ready")
         });
-        let is_in_doubt = found.await.is_none();
+        let is_in_doubt = polled.await.is_none();
         if is_in_doubt {
             let reasons = last.iter().flat_map(|volume| &volume.conditions);
-            let is_said = reasons.into_iter().any(|one| one.reason == "MoveInDoubt");
-            if !is_said || was_written {
+            let is_reported = reasons.into_iter().any(|one| one.reason == "MoveInDoubt");
+            if !is_reported || was_written {
                 return Err(format!("it is not served: {last:?}"));
             }
             let drive = last.map(|volume| volume.drive).unwrap_or_default();
@@ -321,8 +321,8 @@ impl Pair {
                 drive,
                 by: "lab".into(),
             };
-            let asked = client(bench).await?.prefer_place(request).await;
-            asked.map_err(|status| format!("prefer: {status}"))?;
+            let answer = client(bench).await?.prefer_place(request).await;
+            answer.map_err(|status| format!("prefer: {status}"))?;
         }
         self.is_right(bench).await?;
         if cancels {
@@ -331,8 +331,8 @@ impl Pair {
                 by: "lab".into(),
                 ..Default::default()
             };
-            let asked = client(bench).await?.cancel_moves(request).await;
-            asked.map_err(|status| format!("cancel: {status}"))?;
+            let answer = client(bench).await?.cancel_moves(request).await;
+            answer.map_err(|status| format!("cancel: {status}"))?;
         }
         self.end(bench).await?;
         Ok(is_in_doubt)
@@ -384,15 +384,15 @@ pub(crate) async fn work(bench: &mut Bench, plans: Vec<Plan>) -> Tally {
                 let past = tally.over.get(&(plan.layout, plan.side));
                 plan.layout == pair.layout && past.is_none_or(|past| plan.write < *past)
             };
-            if let Some(found) = plans.iter().position(fits) {
-                round.extend(plans.remove(found).map(|plan| (at, plan)));
+            if let Some(index) = plans.iter().position(fits) {
+                round.extend(plans.remove(index).map(|plan| (at, plan)));
             }
         }
         if round.is_empty() {
             break;
         }
         cut_all(bench, &mut pairs, &round, &mut tally).await;
-        say(format!("round {number}: {} cuts so far", tally.total()));
+        print_progress(format!("round {number}: {} cuts so far", tally.total()));
     }
     tally
 }
@@ -465,7 +465,7 @@ async fn cut_all(
             Err(why) => {
                 pairs[at].broken = true;
                 let name = pairs[at].name(bench);
-                say(format!("FAILED {name}: {plan:?}: {why}"));
+                print_progress(format!("FAILED {name}: {plan:?}: {why}"));
                 tally.failures.push(format!("{name}: {plan:?}: {why}"));
                 continue;
             }

@@ -37,11 +37,11 @@ impl Stand {
     async fn middle(&self) -> std::ops::Range<u64> {
         let device = self.lab.device(&self.volume).await;
         let name = device.file_name().unwrap().to_str().unwrap().to_owned();
-        let said = self
+        let output = self
             .lab
             .guest()
             .run(&format!("cat /sys/class/block/{name}/start"));
-        let start: u64 = said.trim().parse().unwrap();
+        let start: u64 = output.trim().parse().unwrap();
         let at = start + self.volume.bytes / 1024;
         at..at + 8
     }
@@ -88,12 +88,13 @@ async fn places_that_do_not_read_or_write() {
         let about = Stand::about(&volumes);
         case.of_drive(&stand.lab, "errs", "SUSPECT", "Kernel", about)
             .await;
-        let told = stand.lab.volume_of(&stand.volume.id).await.unwrap();
+        let listed = stand.lab.volume_of(&stand.volume.id).await.unwrap();
         assert!(
-            told.conditions
+            listed
+                .conditions
                 .iter()
                 .any(|one| one.reason.ends_with("Errors")),
-            "{told:#?}"
+            "{listed:#?}"
         );
         nbd.heal();
         case.stays("SUSPECT for 24 h without another");

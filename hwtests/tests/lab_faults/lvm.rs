@@ -29,8 +29,8 @@ async fn an_lv_that_is_removed_by_hand_and_a_pv_that_is_gone() {
 
     let mut case = Case::new("LV removed by hand", "lvremove, emulated SCSI");
     let uuid = taken.id.split('@').next().unwrap().to_owned();
-    let said = lab.guest().run("lvs --noheadings -o lv_full_name,lv_tags");
-    let line = said
+    let output = lab.guest().run("lvs --noheadings -o lv_full_name,lv_tags");
+    let line = output
         .lines()
         .find(|line| line.contains(&uuid) || line.contains("taken"));
     let name = line.unwrap().split_whitespace().next().unwrap().to_owned();

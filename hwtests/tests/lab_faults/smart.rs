@@ -66,7 +66,7 @@ impl Stand {
     }
 
     /// Waits until the drive has a finding with this code and its volume the matching condition; the other volume must have none.
-    async fn told(&self, case: &mut Case, drive: &str, verdict: &str, code: &str) {
+    async fn has_finding(&self, case: &mut Case, drive: &str, verdict: &str, code: &str) {
         // A scan polls the drives immediately.
         self.lab.rescan().await;
         let volumes = [&self.volume];
@@ -75,16 +75,16 @@ impl Stand {
             volumes: &volumes,
         };
         case.of_drive(&self.lab, drive, verdict, code, about).await;
-        let told = self.lab.volume_of(&self.quiet.id).await.unwrap();
-        assert_eq!(told.conditions, [], "the other drive's volume");
+        let listed = self.lab.volume_of(&self.quiet.id).await.unwrap();
+        assert_eq!(listed.conditions, [], "the other drive's volume");
     }
 
     /// Waits until the drive has been polled and has no findings.
     async fn is_well(&self, drive: &str) {
         self.lab.rescan().await;
         wait::until_async(LAB_LIMIT, "the drive is well", async || {
-            let told = self.lab.drive_named(drive).await?;
-            told.all_notes().is_empty().then_some(())
+            let listed = self.lab.drive_named(drive).await?;
+            listed.all_notes().is_empty().then_some(())
         })
         .await;
     }
@@ -107,14 +107,18 @@ async fn an_nvme_drive_that_warns() {
     let mut case = Case::new("NVMe overheating", made);
     stand.lab.machine.smart_warning("warns", 2);
     case.strikes();
-    stand.told(&mut case, "warns", "GOOD", "Overheating").await;
+    stand
+        .has_finding(&mut case, "warns", "GOOD", "Overheating")
+        .await;
     stand.lab.machine.smart_warning("warns", 0);
     drop(case);
 
     let mut case = Case::new("NVMe SUSPECT", made);
     stand.lab.machine.smart_warning("warns", 1);
     case.strikes();
-    stand.told(&mut case, "warns", "SUSPECT", "SpareLow").await;
+    stand
+        .has_finding(&mut case, "warns", "SUSPECT", "SpareLow")
+        .await;
     case.stays("SUSPECT for 3 clean polls and 24 h");
     drop(case);
 
@@ -122,7 +126,7 @@ async fn an_nvme_drive_that_warns() {
     stand.lab.machine.smart_warning("warns", 4);
     case.strikes();
     let code = "ReliabilityDegraded";
-    stand.told(&mut case, "warns", "BAD", code).await;
+    stand.has_finding(&mut case, "warns", "BAD", code).await;
     case.stays("BAD until acknowledged");
 }
 
@@ -140,7 +144,7 @@ async fn an_ata_drive_that_fails_slowly() {
     stand.replays("ages", &pending, 0);
     case.strikes();
     stand
-        .told(&mut case, "ages", "SUSPECT", "PendingSectors")
+        .has_finding(&mut case, "ages", "SUSPECT", "PendingSectors")
         .await;
     case.stays("SUSPECT for 3 clean polls and 24 h");
     drop(case);
@@ -154,13 +158,13 @@ async fn an_ata_drive_that_fails_slowly() {
     stand.replays("ages", &pending, 0);
     case.strikes();
     let code = "PendingSectorsMany";
-    stand.told(&mut case, "ages", "BAD", code).await;
+    stand.has_finding(&mut case, "ages", "BAD", code).await;
     case.stays("BAD until acknowledged");
 }
 
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
-async fn a_scsi_drive_that_fails_wears_and_cannot_be_asked() {
+async fn a_scsi_drive_that_fails_wears_and_cannot_be_polled() {
     long!();
     let stand = Stand::new(DriveSpec::sata("tells", 2 * GIB)).await;
     let well: Value = serde_json::from_str(SCSI).unwrap();
@@ -172,14 +176,16 @@ async fn a_scsi_drive_that_fails_wears_and_cannot_be_asked() {
     let mut case = Case::new("worn", "replayed: endurance 93 % used, emulated SATA");
     stand.replays("tells", &worn, 0);
     case.strikes();
-    stand.told(&mut case, "tells", "", "Wear").await;
+    stand.has_finding(&mut case, "tells", "", "Wear").await;
     drop(case);
 
     let guest = stand.lab.guest();
     let mut case = Case::new("smartctl missing", "its place is empty");
     guest.run("mv /usr/sbin/smartctl /root/; rm /usr/local/sbin/smartctl");
     case.strikes();
-    stand.told(&mut case, "tells", "", "SmartMissing").await;
+    stand
+        .has_finding(&mut case, "tells", "", "SmartMissing")
+        .await;
     case.stays("with the next poll that succeeds");
     drop(case);
 
@@ -194,7 +200,7 @@ async fn a_scsi_drive_that_fails_wears_and_cannot_be_asked() {
         let mut case = Case::new(fault, "replaced");
         stand.answers("tells", script);
         case.strikes();
-        stand.told(&mut case, "tells", "", code).await;
+        stand.has_finding(&mut case, "tells", "", code).await;
         case.stays("with the next poll that succeeds");
     }
     guest.run("mv /root/smartctl /usr/sbin/");
@@ -211,7 +217,7 @@ async fn a_scsi_drive_that_fails_wears_and_cannot_be_asked() {
     stand.replays("tells", &ill, 0);
     case.strikes();
     stand
-        .told(&mut case, "tells", "SUSPECT", "GrownDefectsGrew")
+        .has_finding(&mut case, "tells", "SUSPECT", "GrownDefectsGrew")
         .await;
     case.stays("SUSPECT for 3 clean polls and 24 h");
     drop(case);
@@ -224,6 +230,6 @@ async fn a_scsi_drive_that_fails_wears_and_cannot_be_asked() {
     stand.replays("tells", &ill, 8);
     case.strikes();
     let code = "FailurePredicted";
-    stand.told(&mut case, "tells", "BAD", code).await;
+    stand.has_finding(&mut case, "tells", "BAD", code).await;
     case.stays("BAD until acknowledged");
 }

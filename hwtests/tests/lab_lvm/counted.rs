@@ -24,8 +24,8 @@ async fn each_call_costs_no_more_lvm_processes_than_promised() {
     let (id, staging) = (&files.id, &files.staging);
     let staged = async || lab.csi.stage(id, staging, &files.capability).await;
     repeated(staged).await;
-    let seen = starts.finish();
-    assert!(seen.len() <= 1, "first stage: {seen:?}");
+    let commands = starts.finish();
+    assert!(commands.len() <= 1, "first stage: {commands:?}");
 
     let starts = watch();
     for _ in 0..3 {
@@ -59,9 +59,9 @@ async fn each_call_costs_no_more_lvm_processes_than_promised() {
     lab.leave_volume(&files).await;
     let starts = watch();
     repeated(async || lab.csi.delete(id).await).await;
-    let seen = starts.so_far();
+    let commands = starts.so_far();
     // Large enough that the erase is still running.
-    assert_eq!(seen, ["lvrename"], "delete, before the answer");
+    assert_eq!(commands, ["lvrename"], "delete, before the answer");
     lab.erased().await;
     assert_eq!(starts.finish(), ["lvrename", "lvremove"], "after the erase");
 }
@@ -73,10 +73,10 @@ async fn the_count_sees_a_claim() {
     let lab = LabRig::with(vec![DriveSpec::scsi("only", GIB)], "lvm").await;
     let starts = LvmStarts::watch(lab.guest(), lab.agent.pid());
     lab.volume("claims", 64 * MIB, &csi::block()).await;
-    let seen = starts.finish();
+    let commands = starts.finish();
     // LVM is tested before anything is written.
     assert_eq!(
-        seen,
+        commands,
         ["version", "pvcreate", "vgcreate", "fullreport", "lvcreate"]
     );
 }

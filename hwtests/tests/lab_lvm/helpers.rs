@@ -41,11 +41,11 @@ pub(crate) async fn drive_is(lab: &LabRig, serial: &str, state: &str) -> wire::D
 
 /// Returns the rows of the host's own `lvs`, `vgs` or `pvs`, with the host's LVM configuration.
 pub(crate) fn host(guest: &Guest, command: &str, columns: &str) -> Vec<Value> {
-    let said = guest.run(&format!(
+    let output = guest.run(&format!(
         "{command} --reportformat json --units b --nosuffix -o {columns}"
     ));
-    let said: Value = serde_json::from_str(&said).unwrap();
-    let rows = said["report"][0][command.trim_end_matches('s')].as_array();
+    let report: Value = serde_json::from_str(&output).unwrap();
+    let rows = report["report"][0][command.trim_end_matches('s')].as_array();
     rows.unwrap().clone()
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn number(row: &Value, column: &str) -> u64 {
 pub(crate) async fn host_agrees(lab: &LabRig) {
     let inventory = lab.inventory().await;
     let guest = lab.guest();
-    let mut said: Vec<(String, String, u64, String)> = Vec::new();
+    let mut host_rows: Vec<(String, String, u64, String)> = Vec::new();
     for row in host(
         guest,
         "lvs",
@@ -73,15 +73,15 @@ pub(crate) async fn host_agrees(lab: &LabRig) {
             _ => String::new(),
         };
         let name = row["lv_name"].as_str().unwrap().to_owned();
-        said.push((
+        host_rows.push((
             uuid.unwrap().to_owned(),
             name,
             number(&row, "lv_size"),
             device,
         ));
     }
-    said.sort();
-    let mut known: Vec<(String, String, u64, String)> = Vec::new();
+    host_rows.sort();
+    let mut agent_rows: Vec<(String, String, u64, String)> = Vec::new();
     for volume in &inventory.volumes {
         let uuid = volume.id.split('@').next().unwrap();
         // A name that is valid in LVM is that of the LV.
@@ -92,15 +92,15 @@ pub(crate) async fn host_agrees(lab: &LabRig) {
         } else {
             format!("vol-{uuid}")
         };
-        known.push((
+        agent_rows.push((
             uuid.to_owned(),
             name,
             volume.size_bytes,
             volume.device.clone(),
         ));
     }
-    known.sort();
-    assert_eq!(said, known, "lvs (left) and the agent (right)");
+    agent_rows.sort();
+    assert_eq!(host_rows, agent_rows, "lvs (left) and the agent (right)");
 
     let mut vgs: Vec<_> = host(guest, "vgs", "vg_size,vg_free,lv_count,pv_count")
         .iter()

@@ -40,9 +40,9 @@ async fn the_hosts_own_commands_agree_with_the_agent_all_along() {
     host_agrees(&lab).await;
     lab.use_volume(&volumes[0]).await;
     for volume in &volumes[..2] {
-        let asked = 200 * MIB;
+        let size = 200 * MIB;
         lab.csi
-            .expand(&volume.id, asked, &volume.capability)
+            .expand(&volume.id, size, &volume.capability)
             .await
             .unwrap();
         host_agrees(&lab).await;
@@ -78,14 +78,14 @@ async fn pieces_are_used_together_to_the_last_extent_and_no_room_names_the_large
 
     let free = 3 * piece;
     lab.csi.capacity_is(free as i64).await;
-    for asked in [free + 1, free + MIB, whole] {
+    for size in [free + 1, free + MIB, whole] {
         let refused = lab
             .csi
-            .create("more", asked, &csi::block())
+            .create("more", size, &csi::block())
             .await
             .unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
-        let fits = size_beside(free, asked.next_multiple_of(MIB));
+        let fits = size_beside(free, size.next_multiple_of(MIB));
         assert!(refused.message().contains(&fits), "{fits}: {refused:?}");
     }
     let all = lab.volume("all", free, &csi::block()).await;

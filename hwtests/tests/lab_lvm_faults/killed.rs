@@ -70,8 +70,8 @@ async fn life(lab: &mut LabRig, when: &str) -> usize {
     }
     killer.lab.erased().await;
     killer.lab.csi.capacity_is(free).await;
-    let said = killer.lab.guest().run("lvs --noheadings -o lv_name");
-    assert_eq!(said.trim(), "", "LVs are left");
+    let output = killer.lab.guest().run("lvs --noheadings -o lv_name");
+    assert_eq!(output.trim(), "", "LVs are left");
     killer.strikes()
 }
 

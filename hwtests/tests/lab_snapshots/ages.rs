@@ -36,8 +36,8 @@ async fn snapshots(lab: &LabRig, of: &Placed) -> Vec<VolumeSnapshot> {
 
 /// The guest's Unix time, by which snapshots expire.
 fn now(lab: &LabRig) -> u64 {
-    let said = lab.guest().run("date +%s");
-    said.trim().parse().unwrap()
+    let output = lab.guest().run("date +%s");
+    output.trim().parse().unwrap()
 }
 
 /// Waits until a volume no longer has a snapshot of this name, its own or its group's. Checks that it was listed until it expired.

@@ -30,16 +30,16 @@ const BYTES: u64 = 64 * MIB;
 
 /// Returns the runs of the drive, in sectors of 512 bytes, to which a device-mapper device of linear targets maps.
 fn runs(guest: &Guest, name: &str) -> Vec<Range<u64>> {
-    let said = guest.run(&format!(
+    let output = guest.run(&format!(
         "dmsetup table {name} | awk '$3 == \"linear\" {{ print $5, $2 }}'"
     ));
-    let runs = said.lines().map(|line| {
+    let runs = output.lines().map(|line| {
         let (start, len) = line.split_once(' ').unwrap();
         let [start, len]: [u64; 2] = [start, len].map(|word| word.parse().unwrap());
         start..start + len
     });
     let runs: Vec<_> = runs.collect();
-    assert!(!runs.is_empty(), "{name} is nowhere: {said}");
+    assert!(!runs.is_empty(), "{name} is nowhere: {output}");
     runs
 }
 
@@ -93,8 +93,8 @@ async fn is_made(lab: &LabRig, name: &str, of: &Snapshot, written: &str) {
 }
 
 async fn state(lab: &LabRig, of: &Placed) -> String {
-    let told = lab.volume_of(&of.id).await.unwrap();
-    told.snapshots[0].state.clone()
+    let listed = lab.volume_of(&of.id).await.unwrap();
+    listed.snapshots[0].state.clone()
 }
 
 /// Deletes everything, and checks that no byte of the copies is left, not even of those that were not completed.

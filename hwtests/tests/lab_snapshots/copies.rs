@@ -37,8 +37,8 @@ async fn a_clone_of_a_volume_in_use_has_what_was_synced_and_leaves_no_snapshot()
         assert_eq!(lab.letter(&second), letter, "{fs_type}");
         lines(lab, &second.target, before);
         assert_ne!(fs_uuid(lab, &first).await, fs_uuid(lab, &second).await);
-        let told = lab.volume_of(&second.id).await.unwrap();
-        assert_eq!(told.source_volume, first.id);
+        let cloned = lab.volume_of(&second.id).await.unwrap();
+        assert_eq!(cloned.source_volume, first.id);
         writer.finish();
         delete(lab, &first).await;
         delete(lab, &second).await;

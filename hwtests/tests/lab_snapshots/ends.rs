@@ -35,8 +35,8 @@ async fn a_snapshot_that_overflows_is_not_ready_and_not_restored_and_its_volume_
         (!one.ready_to_use).then_some(())
     })
     .await;
-    let told = lab.volume_of(&first.id).await.unwrap();
-    let one = &told.snapshots[0];
+    let current = lab.volume_of(&first.id).await.unwrap();
+    let one = &current.snapshots[0];
     assert_eq!(one.state, "overflowed", "{one:?}");
     assert!(!one.message.is_empty(), "{one:?}");
     let source = csi::from_snapshot(&taken.snapshot_id);
@@ -70,7 +70,7 @@ pub(crate) async fn free_space_is_zero(lab: &LabRig, of: &Placed) {
     let free = guest.run(&format!(
         "pvs --noheadings --segments --units b --nosuffix -o pvseg_start,pvseg_size,lv_name,vg_extent_size,pe_start {node} | awk 'NF==4 {{printf \"%.0f %.0f\\n\", $4+$1*$3, $2*$3}}'"
     ));
-    let mut looked = 0;
+    let mut checked = 0;
     for row in free.lines() {
         let numbers: Vec<u64> = row
             .split_whitespace()
@@ -79,7 +79,7 @@ pub(crate) async fn free_space_is_zero(lab: &LabRig, of: &Placed) {
         let [start, len] = numbers.as_slice() else {
             panic!("{row}")
         };
-        looked += len;
+        checked += len;
         // In parts: the guest is slow.
         const PIECE: u64 = 128 * MIB;
         for at in (*start..start + len).step_by(PIECE as usize) {
@@ -91,7 +91,7 @@ pub(crate) async fn free_space_is_zero(lab: &LabRig, of: &Placed) {
             ));
         }
     }
-    assert!(looked >= GIB, "{free}");
+    assert!(checked >= GIB, "{free}");
 }
 
 #[tokio::test]

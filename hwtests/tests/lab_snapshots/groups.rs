@@ -2,7 +2,7 @@
 
 use drivebay_hwtests::{
     MIB, csi,
-    lab::{LabRig, progress::say},
+    lab::{LabRig, progress::print_progress},
     long,
     node::Placed,
 };
@@ -103,12 +103,12 @@ async fn of_a_pair(lab: &LabRig, name: &str, other: (u64, &VolumeCapability)) {
         delete_group(lab, &taken).await;
         assert_eq!(find_group(lab, &taken).await, None);
         if (number + 1) % RESTORED == 0 {
-            say(format!("{} groups under load", number + 1));
+            print_progress(format!("{} groups under load", number + 1));
         }
     }
     relay.advances();
     let pause = relay.longest();
-    say(format!("{name}: longest pause of the volumes {pause:?}"));
+    print_progress(format!("{name}: longest pause of the volumes {pause:?}"));
     relay.finish();
     for of in &volumes {
         delete(lab, of).await;
@@ -127,10 +127,10 @@ async fn is_one_of_its_name(
     assert_eq!(again.group_snapshot_id, taken.group_snapshot_id);
     let other = try_group(&lab.csi, name, &[first], &[]).await;
     assert_eq!(other.unwrap_err().code(), Code::AlreadyExists);
-    let found = find_group(lab, taken).await.unwrap();
+    let current = find_group(lab, taken).await.unwrap();
     assert!(
-        found.ready_to_use && found.snapshots.len() == 2,
-        "{found:?}"
+        current.ready_to_use && current.snapshots.len() == 2,
+        "{current:?}"
     );
     for of in [first, second] {
         let one = member(taken, of);
@@ -144,8 +144,11 @@ async fn is_one_of_its_name(
         let is_named = refused.message().contains(name) || refused.message().contains(uuid);
         assert!(is_named, "the group is not named: {refused}");
     }
-    let found = find_group(lab, taken).await.unwrap();
-    assert!(found.ready_to_use, "a refused deletion changed {found:?}");
+    let current = find_group(lab, taken).await.unwrap();
+    assert!(
+        current.ready_to_use,
+        "a refused deletion changed {current:?}"
+    );
 }
 
 #[tokio::test]

@@ -162,25 +162,25 @@ pub(crate) async fn delete_group(lab: &LabRig, group: &VolumeGroupSnapshot) {
 /// Returns the path of a snapshot's device.
 pub(crate) fn snapshot_device(guest: &Guest, id: &str) -> String {
     let uuid = id.split('@').next().unwrap_or_default().replace('-', "--");
-    let found = guest.run(&format!(
+    let nodes = guest.run(&format!(
         "for dm in /sys/block/dm-*; do case $(cat $dm/dm/name) in *-drivebay--snap--{uuid}) echo /dev/${{dm##*/}};; esac; done"
     ));
     assert_eq!(
-        found.lines().count(),
+        nodes.lines().count(),
         1,
-        "devices of snapshot {id}: {found:?}"
+        "devices of snapshot {id}: {nodes:?}"
     );
-    found.trim().to_owned()
+    nodes.trim().to_owned()
 }
 
 /// Returns the names of the suspended device-mapper devices.
 pub(crate) fn suspended(guest: &Guest) -> Vec<String> {
     // A device that was removed meanwhile is not suspended. For any other one a failed read is an error.
-    let said = guest.run(
+    let output = guest.run(
         "for dm in /sys/block/dm-*/dm; do if state=$(cat $dm/suspended); then [ $state = 0 ] || cat $dm/name; \
          elif [ -d $dm ]; then exit 1; fi; done",
     );
-    said.lines().map(str::to_owned).collect()
+    output.lines().map(str::to_owned).collect()
 }
 
 /// Waits until no device is suspended.

@@ -8,7 +8,7 @@ use std::{
 
 use drivebay_hwtests::{
     MIB, csi,
-    lab::{LabRig, NbdDrive, Writer, letters::persistently, progress::say},
+    lab::{LabRig, NbdDrive, Writer, letters::persistently, progress::print_progress},
     long,
     node::Placed,
 };
@@ -44,7 +44,7 @@ async fn hung<T: Send + 'static>(
     }
     nbd.resume();
     let answer = call.await.unwrap().map(drop);
-    say(format!("after {after:?}: hung: {met}, {answer:?}"));
+    print_progress(format!("after {after:?}: hung: {met}, {answer:?}"));
     met
 }
 

@@ -7,7 +7,7 @@ use drivebay_hwtests::{
         DriveSpec, LabRig, Writer,
         killer::{self, Killer},
         letters::{LAB_LIMIT, persistently, snapshots_listed},
-        progress::say,
+        progress::print_progress,
     },
     long,
 };
@@ -119,7 +119,7 @@ async fn life(when: &str) -> usize {
     begun.extend(ids(killer.lab, "copy").await);
     // The restarted agent continues the copy without a call, and may have completed it by then.
     let struck = killer.perhaps_interrupted("lvchange", &restore).await;
-    say(format!("{when} a restore's lvchange: died: {struck}"));
+    print_progress(format!("{when} a restore's lvchange: died: {struck}"));
     begun.extend(ids(killer.lab, "copy").await);
     let made = at_each(killer, &writer, &[], &restore).await;
     assert!(killer.is_during() || !begun.is_empty(), "nothing was begun");

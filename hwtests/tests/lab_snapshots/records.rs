@@ -2,7 +2,7 @@
 
 use drivebay_hwtests::{
     MIB, csi,
-    lab::{Writer, progress::say},
+    lab::{Writer, progress::print_progress},
 };
 
 use super::helpers::{
@@ -41,11 +41,11 @@ async fn every_line_that_was_synced_before_a_snapshot_is_in_the_volume_made_of_i
         delete(lab, &second).await;
         delete_snapshot(lab, &taken.snapshot_id).await;
         if number % 20 == 19 {
-            say(format!("{} snapshots under load", number + 1));
+            print_progress(format!("{} snapshots under load", number + 1));
         }
     }
     let written = writer.finish();
-    say(format!(
+    print_progress(format!(
         "{} snapshots while {written} lines were synced",
         count()
     ));

@@ -18,14 +18,14 @@ fn names_the_snapshot<T: std::fmt::Debug>(what: &str, answer: Result<T, Status>)
     assert!(refused.message().contains(NAME), "{what}: {refused}");
 }
 
-async fn told(lab: &LabRig, of: &Placed) -> Volume {
-    let mut told = lab.volume_of(&of.id).await.expect("it is listed");
+async fn comparable(lab: &LabRig, of: &Placed) -> Volume {
+    let mut listed = lab.volume_of(&of.id).await.expect("it is listed");
     // The used part of a reserve is counted periodically.
-    for snapshot in &mut told.snapshots {
+    for snapshot in &mut listed.snapshots {
         snapshot.used_bytes = None;
     }
-    told.usage = None;
-    told
+    listed.usage = None;
+    listed
 }
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn a_volume_with_a_snapshot_is_neither_deleted_nor_expanded_nor_moved() {
     let first = volume(lab, "kept-first", 32 * MIB, &how).await;
     let other = volume(lab, "kept-other", 16 * MIB, &how).await;
     let taken = snapshot(lab, NAME, &first, &[]).await;
-    let before = told(lab, &first).await;
+    let before = comparable(lab, &first).await;
     assert_eq!(before.snapshots.len(), 1, "{before:?}");
     assert_eq!(before.snapshots[0].name, NAME);
     assert_eq!(before.snapshots[0].id, taken.snapshot_id);
@@ -65,7 +65,7 @@ async fn a_volume_with_a_snapshot_is_neither_deleted_nor_expanded_nor_moved() {
     let twice = lab.csi.create_snapshot(NAME, &other.id, &[]).await;
     assert_eq!(twice.unwrap_err().code(), Code::AlreadyExists);
 
-    assert_eq!(told(lab, &first).await, before, "nothing was changed");
+    assert_eq!(comparable(lab, &first).await, before, "nothing was changed");
     let drive = lab.drive_where(|drive| drive.id == before.drive).await;
     assert!(drive.unwrap().cordon.is_none(), "it is cordoned");
     delete_snapshot(lab, &taken.snapshot_id).await;

@@ -141,10 +141,10 @@ impl Relay {
 /// Returns the last record at a path, read with O_DIRECT.
 fn last_at(guest: &Guest, path: &str) -> u64 {
     guest.write("/run/read-relay.pl".as_ref(), READ.as_bytes());
-    let said = guest.run(&format!(
+    let output = guest.run(&format!(
         "dd if={path} bs=1M count=4 iflag=direct status=none | perl /run/read-relay.pl"
     ));
-    said.trim().parse().unwrap()
+    output.trim().parse().unwrap()
 }
 
 /// Returns the last record in a published volume.

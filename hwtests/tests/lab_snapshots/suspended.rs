@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use drivebay_hwtests::{
     MIB, csi,
-    lab::{Guest, LabRig, agent, letters::LAB_LIMIT, nbd::Throttle, progress::say},
+    lab::{Guest, LabRig, agent, letters::LAB_LIMIT, nbd::Throttle, progress::print_progress},
     long,
     node::Placed,
     wait,
@@ -123,7 +123,7 @@ async fn struck(
         let note = guest.ran(&format!("cat {NOTE}"));
         if note.ok() {
             assert!(answer.is_err(), "a dead agent answered: {answer:?}");
-            let said: Vec<u64> = note
+            let numbers: Vec<u64> = note
                 .stdout
                 .split_whitespace()
                 .map(|word| word.parse().unwrap())
@@ -131,11 +131,11 @@ async fn struck(
             guest.wait_until(LAB_LIMIT, "the agent is dead", |_| {
                 (!lab.agent.runs()).then_some(())
             });
-            if said[0] > 0 {
-                say(format!("struck in group {number}: {said:?}"));
+            if numbers[0] > 0 {
+                print_progress(format!("struck in group {number}: {numbers:?}"));
                 return (
-                    usize::try_from(said[0]).unwrap(),
-                    Duration::from_millis(said[1]),
+                    usize::try_from(numbers[0]).unwrap(),
+                    Duration::from_millis(numbers[1]),
                 );
             }
             // They had been resumed before the kill.
@@ -143,7 +143,7 @@ async fn struck(
         }
         match answer {
             Ok(taken) => delete_group(lab, &taken).await,
-            Err(status) => say(format!("group {number} was not taken: {status}")),
+            Err(status) => print_progress(format!("group {number} was not taken: {status}")),
         }
     }
     panic!("{TRIES} groups were taken, and the volumes were never met suspended");
@@ -263,14 +263,14 @@ async fn a_drive_that_hangs_in_a_group_is_named_and_the_other_volumes_go_on() {
     for number in 1..=TRIES {
         nbd.throttle(Some(slow()));
         let words = words(guest, "tell", &[device(&lab, well).await]);
-        let told = guest.stream(&format!("exec perl {words}")).unwrap();
+        let stream = guest.stream(&format!("exec perl {words}")).unwrap();
         let (csi, of) = (lab.csi.clone(), volumes.clone());
         let call = tokio::spawn(async move {
             let begun = Instant::now();
             let answer = try_group(&csi, "hung", &[&of[0], &of[1]], &[]).await;
             (answer, begun.elapsed())
         });
-        told.wait_for("suspended", LAB_LIMIT);
+        stream.wait_for("suspended", LAB_LIMIT);
         nbd.hang();
         nbd.throttle(None);
         beside.advances();
@@ -284,7 +284,7 @@ async fn a_drive_that_hangs_in_a_group_is_named_and_the_other_volumes_go_on() {
                 nothing_is_left(&lab).await;
             }
             Err(status) => {
-                say(format!("group {number}, answered after {took:?}: {status}"));
+                print_progress(format!("group {number}, answered after {took:?}: {status}"));
                 assert!(took < ANSWER, "answered after {took:?}");
                 assert!(status.message().contains("hang-drive"), "{status}");
                 break;

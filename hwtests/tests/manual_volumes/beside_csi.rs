@@ -4,7 +4,7 @@ use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, tree};
 use serde_json::Value;
 use tonic::Code;
 
-use super::helpers::{id_of, list, place, say};
+use super::helpers::{id_of, list, place, run};
 
 #[tokio::test]
 async fn a_volume_mounted_by_csi_is_refused_by_hand_and_the_reverse() {
@@ -16,18 +16,18 @@ async fn a_volume_mounted_by_csi_is_refused_by_hand_and_the_reverse() {
     rig.use_volume(&volume).await;
     let staging = volume.staging.display().to_string();
     let mount = format!("volume mount pvc-1 {}", srv.display());
-    say(&rig, &mount).refused(1, &["is mounted at", "delete the pod"]);
-    say(&rig, &format!("volume mount pvc-1 {staging}")).refused(1, &["the kubelet uses"]);
+    run(&rig, &mount).refused(1, &["is mounted at", "delete the pod"]);
+    run(&rig, &format!("volume mount pvc-1 {staging}")).refused(1, &["the kubelet uses"]);
     for what in ["pvc-1", &staging] {
-        say(&rig, &format!("volume unmount {what}")).refused(1, &["mounted"]);
+        run(&rig, &format!("volume unmount {what}")).refused(1, &["mounted"]);
     }
-    say(&rig, "volume delete pvc-1 --confirm pvc-1").refused(1, &["in use"]);
+    run(&rig, "volume delete pvc-1 --confirm pvc-1").refused(1, &["in use"]);
     assert_eq!(tree::mounted_times(&volume.staging), 1);
     std::fs::write(volume.target.join("letter"), "dear reader").unwrap();
     rig.leave_volume(&volume).await;
 
     // Mounted manually, to inspect it; an orchestrator waits meanwhile, also under the next agent.
-    say(&rig, &mount).ok();
+    run(&rig, &mount).ok();
     assert_eq!(
         std::fs::read_to_string(srv.join("letter")).unwrap(),
         "dear reader"
@@ -45,12 +45,12 @@ async fn a_volume_mounted_by_csi_is_refused_by_hand_and_the_reverse() {
     let deleted = rig.csi.delete(&volume.id).await.unwrap_err();
     assert_eq!(deleted.code(), Code::FailedPrecondition, "{deleted:?}");
     assert_eq!(tree::mounted_times(&srv), 1);
-    say(&rig, "volume unmount pvc-1").ok();
+    run(&rig, "volume unmount pvc-1").ok();
     rig.use_volume(&volume).await;
     rig.leave_volume(&volume).await;
 
     // Unmounted without the agent: the manual use ends, unless it was persisted.
-    say(&rig, &mount).ok();
+    run(&rig, &mount).ok();
     nix::mount::umount(&srv).unwrap();
     rig.use_volume(&volume).await;
     rig.leave_volume(&volume).await;
@@ -61,7 +61,7 @@ async fn a_volume_made_by_hand_is_listed_by_csi_and_taken_over_by_nobody() {
     need!(root, loop);
     let mut rig = Rig::with(vec![DriveSpec::blank("a", GIB)]).await;
     rig.drive_is("a", "available").await;
-    say(&rig, "volume create scratch --size 64MiB").ok();
+    run(&rig, "volume create scratch --size 64MiB").ok();
     let id = id_of(&rig, "scratch");
     assert_eq!(rig.csi.ids().await.unwrap(), [id.as_str()]);
     let made = rig
@@ -72,7 +72,7 @@ async fn a_volume_made_by_hand_is_listed_by_csi_and_taken_over_by_nobody() {
     assert_eq!(refused.code(), Code::AlreadyExists, "{refused:?}");
     assert!(refused.message().contains("by hand"), "{refused:?}");
     rig.volume("pvc-1", 64 * MIB, &csi::mount("ext4")).await;
-    say(&rig, "volume create pvc-1 --size 64MiB").refused(1, &["through CSI"]);
+    run(&rig, "volume create pvc-1 --size 64MiB").refused(1, &["through CSI"]);
 
     // The mark is stored on the drive.
     rig.agent.stop().unwrap();
@@ -86,13 +86,13 @@ async fn a_volume_made_by_hand_is_listed_by_csi_and_taken_over_by_nobody() {
         assert!(volume["parameters"].get("byHand").is_none(), "{list}");
     }
 
-    let said = say(
+    let output = run(
         &rig,
         "volume pv scratch --pvc shop/data-db-0 --storage-class fast",
     );
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.err.contains("kubectl"), "{said:?}");
-    let pv: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(output.err.contains("kubectl"), "{output:?}");
+    let pv: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(pv["kind"], "PersistentVolume");
     assert_eq!(pv["metadata"]["name"], "scratch");
     assert_eq!(pv["spec"]["csi"]["volumeHandle"], id.as_str());
@@ -124,7 +124,7 @@ async fn a_volume_persisted_by_hand_and_not_mounted_now_is_neither_deleted_nor_e
     let ext4 = csi::mount("ext4");
     let volume = rig.volume("pvc-1", 64 * MIB, &ext4).await;
     let srv = place(&rig, "db");
-    say(
+    run(
         &rig,
         &format!("volume mount pvc-1 {} --persist", srv.display()),
     )
@@ -147,7 +147,7 @@ async fn a_volume_persisted_by_hand_and_not_mounted_now_is_neither_deleted_nor_e
         }
         let list = list(&rig);
         assert_eq!(list["volumes"][0]["size_bytes"], 64 * MIB, "{list}");
-        say(&rig, "volume mount pvc-1").ok();
+        run(&rig, "volume mount pvc-1").ok();
         let letter = std::fs::read_to_string(srv.join("letter")).unwrap();
         assert_eq!(letter, "dear reader");
         rig.agent.kill9();
@@ -155,8 +155,8 @@ async fn a_volume_persisted_by_hand_and_not_mounted_now_is_neither_deleted_nor_e
     }
     // An operator may, and `volume unmount` ends the manual use.
     nix::mount::umount(&srv).unwrap();
-    say(&rig, "volume expand pvc-1 --size 96MiB").ok();
-    say(&rig, "volume unmount pvc-1").ok();
+    run(&rig, "volume expand pvc-1 --size 96MiB").ok();
+    run(&rig, "volume unmount pvc-1").ok();
     rig.csi.expand(&volume.id, 128 * MIB, &ext4).await.unwrap();
     rig.csi.delete(&volume.id).await.unwrap();
 }

@@ -31,9 +31,9 @@ impl CommandOutput {
 }
 
 /// Runs a command against the agent's socket; arguments are separated by spaces.
-pub(crate) fn say(rig: &Rig, line: &str) -> CommandOutput {
+pub(crate) fn run(rig: &Rig, line: &str) -> CommandOutput {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let output = rig.agent.ask(&words).unwrap();
+    let output = rig.agent.run_command(&words).unwrap();
     CommandOutput {
         code: output.status.code(),
         out: String::from_utf8(output.stdout).unwrap(),
@@ -50,7 +50,7 @@ pub(crate) fn place(rig: &Rig, name: &str) -> PathBuf {
 
 /// Returns `volume list` as JSON.
 pub(crate) fn list(rig: &Rig) -> Value {
-    serde_json::from_str(&say(rig, "volume list -o json").ok()).unwrap()
+    serde_json::from_str(&run(rig, "volume list -o json").ok()).unwrap()
 }
 
 /// Returns the id of the live volume with this name.
@@ -58,7 +58,7 @@ pub(crate) fn id_of(rig: &Rig, name: &str) -> String {
     let list = list(rig);
     let volumes = list["volumes"].as_array().unwrap();
     let live = |one: &&Value| one["name"] == name && one["state"] != "erasing";
-    let found = volumes.iter().find(live);
-    let found = found.unwrap_or_else(|| panic!("no volume {name}: {list}"));
-    found["id"].as_str().unwrap().to_owned()
+    let volume = volumes.iter().find(live);
+    let volume = volume.unwrap_or_else(|| panic!("no volume {name}: {list}"));
+    volume["id"].as_str().unwrap().to_owned()
 }

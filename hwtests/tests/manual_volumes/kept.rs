@@ -7,25 +7,25 @@ use std::{fs, time::Duration};
 use drivebay_hwtests::{DriveSpec, MIB, Rig, csi, need, tree, wait};
 use tonic::Code;
 
-use super::helpers::{id_of, list, place, say};
+use super::helpers::{id_of, list, place, run};
 
 #[tokio::test]
 async fn a_persisted_mount_survives_the_agent_comes_back_after_a_boot_and_ends_with_unmount() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let mut rig = Rig::with(vec![DriveSpec::blank("a", 512 * MIB)]).await;
     rig.drive_is("a", "available").await;
-    say(&rig, "volume create db --size 64MiB").ok();
-    say(&rig, "volume create tmp --size 64MiB").ok();
+    run(&rig, "volume create db --size 64MiB").ok();
+    run(&rig, "volume create tmp --size 64MiB").ok();
     let (srv, tmp) = (place(&rig, "db"), place(&rig, "tmp"));
-    let said = say(
+    let output = run(
         &rig,
         &format!(
             "volume mount db {} --persist --options noatime",
             srv.display()
         ),
     );
-    assert!(said.ok().contains("after each start of the host"));
-    say(&rig, &format!("volume mount tmp {}", tmp.display())).ok();
+    assert!(output.ok().contains("after each start of the host"));
+    run(&rig, &format!("volume mount tmp {}", tmp.display())).ok();
     fs::write(srv.join("letter"), "dear reader").unwrap();
 
     rig.agent.kill9();
@@ -46,10 +46,10 @@ async fn a_persisted_mount_survives_the_agent_comes_back_after_a_boot_and_ends_w
     let staged = rig.csi.stage(&id, &staging, &csi::mount("ext4")).await;
     let refused = staged.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
-    let said = say(&rig, "volume mount --persisted").ok();
+    let output = run(&rig, "volume mount --persisted").ok();
     assert!(
-        said.contains("volume db is mounted") && !said.contains("volume tmp"),
-        "{said}"
+        output.contains("volume db is mounted") && !output.contains("volume tmp"),
+        "{output}"
     );
     assert_eq!(
         (tree::mounted_times(&srv), tree::mounted_times(&tmp)),
@@ -64,16 +64,16 @@ async fn a_persisted_mount_survives_the_agent_comes_back_after_a_boot_and_ends_w
         .find(|mount| mount.point == srv)
         .unwrap();
     assert!(row.options.contains("noatime"), "{row:?}");
-    say(&rig, "volume mount db").ok();
-    say(&rig, "volume mount --persisted").ok();
+    run(&rig, "volume mount db").ok();
+    run(&rig, "volume mount --persisted").ok();
     assert_eq!(tree::mounted_times(&srv), 1);
 
-    say(&rig, "volume unmount db").ok();
-    let said = say(&rig, "volume mount --persisted").ok();
-    assert!(said.contains("no volume is to be mounted"), "{said}");
+    run(&rig, "volume unmount db").ok();
+    let output = run(&rig, "volume mount --persisted").ok();
+    assert!(output.contains("no volume is to be mounted"), "{output}");
     assert_eq!(tree::mounted_times(&srv), 0);
     // The mount of a deleted volume is forgotten, too.
-    say(
+    run(
         &rig,
         &format!("volume mount db {} --persist", srv.display()),
     )
@@ -88,7 +88,7 @@ async fn a_persisted_mount_survives_the_agent_comes_back_after_a_boot_and_ends_w
         },
     )
     .await;
-    say(&rig, "volume delete db --confirm db").ok();
+    run(&rig, "volume delete db --confirm db").ok();
     let mounts = list(&rig)["mounts"].clone();
     assert!(!mounts.to_string().contains("\"db\""), "{mounts}");
 }
@@ -102,9 +102,9 @@ async fn a_missing_drive_fails_its_own_mount_softly_and_can_be_unmounted() {
     ];
     let mut rig = Rig::with(drives).await;
     for name in ["one", "two"] {
-        say(&rig, &format!("volume create {name} --size 80MiB")).ok();
+        run(&rig, &format!("volume create {name} --size 80MiB")).ok();
         let at = place(&rig, name);
-        say(
+        run(
             &rig,
             &format!("volume mount {name} {} --persist", at.display()),
         )
@@ -125,8 +125,8 @@ async fn a_missing_drive_fails_its_own_mount_softly_and_can_be_unmounted() {
     }
     rig.shelf.pull("a");
     rig.start_again().await;
-    let said = say(&rig, "volume mount --persisted");
-    said.refused(
+    let output = run(&rig, "volume mount --persisted");
+    output.refused(
         1,
         &[
             "1 of 2 volumes",
@@ -143,16 +143,16 @@ async fn a_missing_drive_fails_its_own_mount_softly_and_can_be_unmounted() {
         (1, 0)
     );
     // The mount is still persisted.
-    let said = say(&rig, "volume list").ok();
-    assert!(said.contains("persisted, not mounted now"), "{said}");
+    let output = run(&rig, "volume list").ok();
+    assert!(output.contains("persisted, not mounted now"), "{output}");
     rig.shelf.plug("a").unwrap();
     rig.drive_is("a", "claimed").await;
-    say(&rig, &format!("volume mount {missing}")).ok();
+    run(&rig, &format!("volume mount {missing}")).ok();
     assert_eq!(tree::mounted_times(gone), 1);
 
     // Unplugged while mounted: the unmount sends no request to the drive.
     rig.shelf.unplug("a");
-    say(&rig, &format!("volume unmount {missing}")).ok();
+    run(&rig, &format!("volume unmount {missing}")).ok();
     assert_eq!(
         (tree::mounted_times(there), tree::mounted_times(gone)),
         (1, 0)

@@ -12,79 +12,79 @@ use std::{
 use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, digest, need, tree};
 use nix::sys::statvfs::statvfs;
 
-use super::helpers::{id_of, list, place, say};
+use super::helpers::{id_of, list, place, run};
 
 #[tokio::test]
 async fn a_volume_is_created_mounted_written_expanded_unmounted_deleted_and_its_drive_released() {
     need!(root, loop, tool "mkfs.xfs", fs "xfs");
     let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
     rig.drive_is("a", "available").await;
-    let said = say(&rig, "volume create db --size 400MiB --fs xfs").ok();
+    let output = run(&rig, "volume create db --size 400MiB --fs xfs").ok();
     assert!(
-        said.contains("volume db is created: 400 MiB, xfs, class demo"),
-        "{said}"
+        output.contains("volume db is created: 400 MiB, xfs, class demo"),
+        "{output}"
     );
     let srv = place(&rig, "db");
     let at = srv.display();
-    let said = say(&rig, &format!("volume mount db {at}")).ok();
+    let output = run(&rig, &format!("volume mount db {at}")).ok();
     assert!(
-        said.contains(&format!("volume db is mounted at {at}")),
-        "{said}"
+        output.contains(&format!("volume db is mounted at {at}")),
+        "{output}"
     );
     assert_eq!(tree::mounted_times(&srv), 1);
     fs::write(srv.join("letter"), "dear reader").unwrap();
 
     let before = statvfs(&srv).unwrap().blocks();
-    let said = say(&rig, "volume expand db --size 800MiB").ok();
+    let output = run(&rig, "volume expand db --size 800MiB").ok();
     assert!(
-        said.contains("is expanded: 800 MiB") && said.contains("fills it"),
-        "{said}"
+        output.contains("is expanded: 800 MiB") && output.contains("fills it"),
+        "{output}"
     );
     assert!(statvfs(&srv).unwrap().blocks() > before * 3 / 2);
     assert_eq!(
         fs::read_to_string(srv.join("letter")).unwrap(),
         "dear reader"
     );
-    let said = say(&rig, "volume list -o wide").ok();
+    let output = run(&rig, "volume list -o wide").ok();
     assert!(
-        said.contains("by hand") && said.contains(&at.to_string()),
-        "{said}"
+        output.contains("by hand") && output.contains(&at.to_string()),
+        "{output}"
     );
 
     // Obstacles are reported before the required confirmation.
     for line in ["volume delete db", "volume delete db --confirm db"] {
-        say(&rig, line).refused(1, &["in use", &at.to_string(), "volume unmount db"]);
+        run(&rig, line).refused(1, &["in use", &at.to_string(), "volume unmount db"]);
     }
     let open = File::open(srv.join("letter")).unwrap();
-    say(&rig, "volume unmount db").refused(1, &[&at.to_string()]);
+    run(&rig, "volume unmount db").refused(1, &[&at.to_string()]);
     assert_eq!(tree::mounted_times(&srv), 1);
     drop(open);
-    let said = say(&rig, &format!("volume unmount {at}")).ok();
-    assert!(said.contains("volume db is unmounted"), "{said}");
+    let output = run(&rig, &format!("volume unmount {at}")).ok();
+    assert!(output.contains("volume db is unmounted"), "{output}");
     assert_eq!(tree::mounted_times(&srv), 0);
     assert!(srv.is_dir(), "the directory is the person's");
 
-    say(&rig, "volume delete db").refused(2, &["volume delete db --confirm db"]);
-    say(&rig, "volume delete db --confirm d").refused(2, &["nothing was changed"]);
+    run(&rig, "volume delete db").refused(2, &["volume delete db --confirm db"]);
+    run(&rig, "volume delete db --confirm d").refused(2, &["nothing was changed"]);
     id_of(&rig, "db");
-    let said = say(&rig, "volume delete db --confirm db").ok();
-    assert!(said.contains("is being erased"), "{said}");
+    let output = run(&rig, "volume delete db --confirm db").ok();
+    assert!(output.contains("is being erased"), "{output}");
     rig.erased().await;
 
     let drive = rig.drive_is("a", "claimed").await;
-    let said = say(&rig, &format!("drive release {}", drive.kernel_name));
-    said.refused(2, &["--confirm", &drive.id]);
+    let output = run(&rig, &format!("drive release {}", drive.kernel_name));
+    output.refused(2, &["--confirm", &drive.id]);
     rig.drive_is("a", "claimed").await;
     let line = format!("drive release {} --confirm {}", drive.kernel_name, drive.id);
-    let said = say(&rig, &line).ok();
-    assert!(said.contains("is released, and blank"), "{said}");
+    let output = run(&rig, &line).ok();
+    assert!(output.contains("is released, and blank"), "{output}");
     rig.drive_is("a", "available").await;
     rig.shelf.flush().unwrap();
     let bytes = fs::read(rig.shelf.file("a")).unwrap();
     assert!(digest::is_zeros(&bytes), "not as blank as before the claim");
 
     // The drive is claimed again.
-    say(&rig, "volume create again --size 400MiB --fs xfs").ok();
+    run(&rig, "volume create again --size 400MiB --fs xfs").ok();
     rig.drive_is("a", "claimed").await;
 }
 
@@ -93,32 +93,32 @@ async fn a_raw_volume_is_given_to_a_file_and_taken_back() {
     need!(root, loop);
     let rig = Rig::with(vec![DriveSpec::blank("a", GIB)]).await;
     rig.drive_is("a", "available").await;
-    say(&rig, "volume create vm --size 64MiB --block").ok();
+    run(&rig, "volume create vm --size 64MiB --block").ok();
     let file = place(&rig, "vm").join("disk");
     let at = file.display();
-    say(&rig, &format!("volume mount vm {at} --options noatime")).refused(1, &["raw volume"]);
+    run(&rig, &format!("volume mount vm {at} --options noatime")).refused(1, &["raw volume"]);
     for _ in 0..2 {
-        say(&rig, &format!("volume mount vm {at}")).ok();
+        run(&rig, &format!("volume mount vm {at}")).ok();
     }
     assert!(fs::metadata(&file).unwrap().file_type().is_block_device());
     let node = File::options().read(true).write(true).open(&file).unwrap();
     node.write_all_at(&[0x5a; 4096], 0).unwrap();
     node.sync_all().unwrap();
     drop(node);
-    say(&rig, "volume delete vm --confirm vm").refused(1, &["in use"]);
-    let said = say(&rig, "volume expand vm --size 96MiB").ok();
-    assert!(said.contains("96 MiB, raw block"), "{said}");
-    say(&rig, "volume unmount vm").ok();
+    run(&rig, "volume delete vm --confirm vm").refused(1, &["in use"]);
+    let output = run(&rig, "volume expand vm --size 96MiB").ok();
+    assert!(output.contains("96 MiB, raw block"), "{output}");
+    run(&rig, "volume unmount vm").ok();
     assert!(!file.exists(), "its file is left");
-    say(&rig, &format!("volume mount vm {at}")).ok();
+    run(&rig, &format!("volume mount vm {at}")).ok();
     let mut back = [0; 4096];
     File::open(&file)
         .unwrap()
         .read_exact_at(&mut back, 0)
         .unwrap();
     assert!(back == [0x5a; 4096], "what was written is gone");
-    say(&rig, "volume unmount vm").ok();
-    say(&rig, "volume delete vm --confirm vm").ok();
+    run(&rig, "volume unmount vm").ok();
+    run(&rig, "volume delete vm --confirm vm").ok();
 }
 
 #[tokio::test]
@@ -126,14 +126,14 @@ async fn a_repeated_command_changes_nothing_and_succeeds() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let rig = Rig::with(vec![DriveSpec::blank("a", GIB)]).await;
     rig.drive_is("a", "available").await;
-    say(&rig, "volume create db --size 64MiB").ok();
+    run(&rig, "volume create db --size 64MiB").ok();
     let id = id_of(&rig, "db");
     for line in [
         "volume create db --size 64MiB",
         "volume create db --size 32MiB --class demo --fs ext4",
     ] {
-        let said = say(&rig, line).ok();
-        assert!(said.contains("exists already"), "{said}");
+        let output = run(&rig, line).ok();
+        assert!(output.contains("exists already"), "{output}");
     }
     assert_eq!(id_of(&rig, "db"), id);
     for line in [
@@ -141,46 +141,46 @@ async fn a_repeated_command_changes_nothing_and_succeeds() {
         "volume create db --size 64MiB --block",
         "volume create db --size 64MiB --mount-options noatime",
     ] {
-        say(&rig, line).refused(1, &["a volume named \"db\" exists"]);
+        run(&rig, line).refused(1, &["a volume named \"db\" exists"]);
     }
     assert_eq!(list(&rig)["volumes"].as_array().unwrap().len(), 1);
 
     let (srv, other) = (place(&rig, "db"), place(&rig, "other"));
     let mount = format!("volume mount db {}", srv.display());
-    say(&rig, &mount).ok();
+    run(&rig, &mount).ok();
     fs::write(srv.join("letter"), "dear reader").unwrap();
-    say(&rig, &mount).ok();
+    run(&rig, &mount).ok();
     let uuid = id.split('@').next().unwrap();
-    say(&rig, &format!("volume mount {uuid} {}", srv.display())).ok();
+    run(&rig, &format!("volume mount {uuid} {}", srv.display())).ok();
     assert_eq!(tree::mounted_times(&srv), 1);
     for other in ["--options noatime", "--options commit=30", "--read-only"] {
-        say(&rig, &format!("{mount} {other}")).refused(1, &["is mounted already"]);
+        run(&rig, &format!("{mount} {other}")).refused(1, &["is mounted already"]);
     }
-    say(&rig, &mount).ok();
-    say(&rig, &format!("volume mount db {}", other.display()))
+    run(&rig, &mount).ok();
+    run(&rig, &format!("volume mount db {}", other.display()))
         .refused(1, &["mounted by hand", &srv.display().to_string()]);
-    say(&rig, "volume create db2 --size 64MiB").ok();
-    say(&rig, &format!("volume mount db2 {}", srv.display())).refused(1, &["volume db's"]);
+    run(&rig, "volume create db2 --size 64MiB").ok();
+    run(&rig, &format!("volume mount db2 {}", srv.display())).refused(1, &["volume db's"]);
     assert_eq!(
         (tree::mounted_times(&srv), tree::mounted_times(&other)),
         (1, 0)
     );
 
-    let said = say(&rig, "volume expand db --size 64MiB").ok();
-    assert!(said.contains("was as large already"), "{said}");
+    let output = run(&rig, "volume expand db --size 64MiB").ok();
+    assert!(output.contains("was as large already"), "{output}");
     for _ in 0..2 {
-        say(&rig, "volume unmount db").ok();
-        say(&rig, &format!("volume unmount {}", srv.display())).ok();
+        run(&rig, "volume unmount db").ok();
+        run(&rig, &format!("volume unmount {}", srv.display())).ok();
     }
-    say(&rig, &mount).ok();
+    run(&rig, &mount).ok();
     assert_eq!(
         fs::read_to_string(srv.join("letter")).unwrap(),
         "dear reader"
     );
-    say(&rig, "volume unmount db").ok();
-    say(&rig, "volume delete db --confirm db").ok();
-    let said = say(&rig, "volume delete db --confirm db").ok();
-    assert!(said.contains("nothing to delete"), "{said}");
+    run(&rig, "volume unmount db").ok();
+    run(&rig, "volume delete db --confirm db").ok();
+    let output = run(&rig, "volume delete db --confirm db").ok();
+    assert!(output.contains("nothing to delete"), "{output}");
 }
 
 #[tokio::test]
@@ -188,41 +188,41 @@ async fn wrong_names_and_places_and_a_full_drive_are_refused_in_words_and_leave_
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let rig = Rig::with(vec![DriveSpec::blank("a", 256 * MIB)]).await;
     rig.drive_is("a", "available").await;
-    say(&rig, "volume create db --size 1GiB").refused(1, &["has room", "largest"]);
-    say(&rig, "volume create db --size 64MiB --class slow").refused(1, &["slow", "demo"]);
-    say(&rig, "volume create db --size 64MiB --fs ntfs").refused(2, &["ntfs", "xfs"]);
-    say(&rig, "volume create db --size 64G").refused(2, &["64GiB"]);
+    run(&rig, "volume create db --size 1GiB").refused(1, &["has room", "largest"]);
+    run(&rig, "volume create db --size 64MiB --class slow").refused(1, &["slow", "demo"]);
+    run(&rig, "volume create db --size 64MiB --fs ntfs").refused(2, &["ntfs", "xfs"]);
+    run(&rig, "volume create db --size 64G").refused(2, &["64GiB"]);
     rig.drive_is("a", "available").await;
 
-    say(&rig, "volume create db --size 64MiB").ok();
+    run(&rig, "volume create db --size 64MiB").ok();
     let srv = place(&rig, "db");
     for line in [
         format!("volume mount nothing {}", srv.display()),
         "volume expand nothing --size 1GiB".to_owned(),
         "volume unmount nothing".to_owned(),
     ] {
-        say(&rig, &line).refused(6, &["nothing", "not exist"]);
+        run(&rig, &line).refused(6, &["nothing", "not exist"]);
     }
-    say(&rig, "volume expand nothing2 --size 0").refused(2, &["more than 0"]);
-    say(&rig, "volume expand db --size 1GiB").refused(1, &["cannot grow"]);
-    say(&rig, "volume mount db").refused(1, &["name a directory"]);
+    run(&rig, "volume expand nothing2 --size 0").refused(2, &["more than 0"]);
+    run(&rig, "volume expand db --size 1GiB").refused(1, &["cannot grow"]);
+    run(&rig, "volume mount db").refused(1, &["name a directory"]);
     let missing = srv.join("missing");
-    say(&rig, &format!("volume mount db {}", missing.display()))
+    run(&rig, &format!("volume mount db {}", missing.display()))
         .refused(1, &[&missing.display().to_string()]);
     for place in ["/usr", "/usr/bin", "/run", "/etc/ssh"] {
         let line = format!("volume mount db {place}");
-        say(&rig, &line).refused(1, &["belongs to the system"]);
+        run(&rig, &line).refused(1, &["belongs to the system"]);
     }
     for own in ["state", "run", ""] {
         let line = format!("volume mount db {}", rig.dir().join(own).display());
-        say(&rig, &line).refused(1, &["which the agent or the kubelet uses"]);
+        run(&rig, &line).refused(1, &["which the agent or the kubelet uses"]);
     }
-    say(
+    run(
         &rig,
         &format!("volume mount db {}/kubelet/x", rig.dir().display()),
     )
     .refused(1, &["the kubelet uses"]);
-    say(
+    run(
         &rig,
         &format!("volume mount db {} --options loop", srv.display()),
     )
@@ -232,13 +232,13 @@ async fn wrong_names_and_places_and_a_full_drive_are_refused_in_words_and_leave_
         serde_json::json!([]),
         "nothing is noted"
     );
-    say(&rig, &format!("volume unmount {}", srv.display())).ok();
-    say(&rig, "volume unmount /proc").refused(1, &["/proc"]);
+    run(&rig, &format!("volume unmount {}", srv.display())).ok();
+    run(&rig, "volume unmount /proc").refused(1, &["/proc"]);
     assert!(fs::exists("/proc/self").unwrap());
 }
 
 #[tokio::test]
-async fn without_root_and_without_an_agent_the_commands_say_what_to_do() {
+async fn without_root_and_without_an_agent_the_commands_report_what_to_do() {
     need!(root, loop);
     let mut rig = Rig::with(vec![DriveSpec::blank("a", 128 * MIB)]).await;
     rig.drive_is("a", "available").await;
@@ -265,9 +265,12 @@ async fn without_root_and_without_an_agent_the_commands_say_what_to_do() {
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        let said = String::from_utf8(nobody.stderr).unwrap();
-        assert_eq!(nobody.status.code(), Some(4), "{said}");
-        assert!(said.contains("permission denied; run as root"), "{said}");
+        let stderr = String::from_utf8(nobody.stderr).unwrap();
+        assert_eq!(nobody.status.code(), Some(4), "{stderr}");
+        assert!(
+            stderr.contains("permission denied; run as root"),
+            "{stderr}"
+        );
     }
     rig.agent.stop().unwrap();
     for line in [
@@ -276,6 +279,6 @@ async fn without_root_and_without_an_agent_the_commands_say_what_to_do() {
         "volume delete db",
         "drive release sda",
     ] {
-        say(&rig, line).refused(3, &["no agent answers"]);
+        run(&rig, line).refused(3, &["no agent answers"]);
     }
 }

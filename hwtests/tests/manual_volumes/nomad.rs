@@ -12,7 +12,7 @@ use std::{
 use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, tree};
 use serde_json::Value;
 
-use super::helpers::{CommandOutput, id_of, list, say};
+use super::helpers::{CommandOutput, id_of, list, run};
 
 const ID: &str = "8e1c7c0a-0b9d-4d52-9c3d-2f4a1b5c6d7e";
 const PARAMETERS: &str = r#"{"fsType":"xfs"}"#;
@@ -57,18 +57,18 @@ fn call(rig: &Rig, operation: &str, other: &[(&str, &str)]) -> CommandOutput {
     }
 }
 
-fn answer(said: CommandOutput) -> Value {
-    serde_json::from_str(&said.ok()).unwrap()
+fn answer(output: CommandOutput) -> Value {
+    serde_json::from_str(&output.ok()).unwrap()
 }
 
 /// Asserts that a call failed with these words, in Nomad's form too.
-fn refused(said: CommandOutput, words: &[&str]) {
-    let json: Value = serde_json::from_str(&said.out).unwrap();
+fn refused(output: CommandOutput, words: &[&str]) {
+    let json: Value = serde_json::from_str(&output.out).unwrap();
     let shown = json["error"].as_str().unwrap().to_owned();
     for word in words {
         assert!(shown.contains(word), "{word:?}: {shown}");
     }
-    said.refused(1, words);
+    output.refused(1, words);
 }
 
 fn volumes(rig: &Rig) -> usize {
@@ -116,8 +116,8 @@ async fn a_nomad_volume_is_made_once_mounted_again_after_a_boot_enlarged_and_del
         r#"{"mountOptions":"bind"}"#,
         r#"{"mkfsOptions":"-b size=7"}"#,
     ] {
-        let asked = [("DHV_PARAMETERS", refused_option)];
-        refused(call(&rig, "create", &asked), &["Options"]);
+        let variables = [("DHV_PARAMETERS", refused_option)];
+        refused(call(&rig, "create", &variables), &["Options"]);
     }
 
     // The state after a boot: nothing is mounted, and Nomad's client starts before the agent.
@@ -158,8 +158,8 @@ async fn a_nomad_volume_that_is_lost_is_not_replaced_by_an_empty_one() {
     let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
     rig.drive_is("a", "available").await;
     call(&rig, "create", &[]).ok();
-    say(&rig, &format!("volume unmount {NAME}")).ok();
-    say(&rig, &format!("volume delete {NAME} --confirm {NAME}")).ok();
+    run(&rig, &format!("volume unmount {NAME}")).ok();
+    run(&rig, &format!("volume delete {NAME} --confirm {NAME}")).ok();
     refused(call(&rig, "create", &[]), &["is lost", "not replaced"]);
     assert_eq!(volumes(&rig), 0);
     // After its deletion in Nomad it can be created again.

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use drivebay_hwtests::{DriveSpec, MIB, Rig, csi, need, rig::Placed, wait};
 use nix::mount::{MsFlags, mount};
 
-use super::helpers::{place, say};
+use super::helpers::{place, run};
 
 /// Returns a volume with a file that was deleted while its drive was missing, and whose drive is present again.
 async fn quarantined(rig: &mut Rig, name: &str) -> Placed {
@@ -24,10 +24,10 @@ async fn quarantined(rig: &mut Rig, name: &str) -> Placed {
 
 async fn finding(rig: &Rig) -> Option<String> {
     let findings = rig.inventory().await.findings;
-    let found = findings
+    let in_use = findings
         .into_iter()
         .find(|one| one.code == "QuarantinedInUse");
-    found.map(|one| one.message)
+    in_use.map(|one| one.message)
 }
 
 #[tokio::test]
@@ -36,21 +36,21 @@ async fn a_quarantined_volume_is_given_back_with_its_data_or_erased_at_once() {
     let mut rig = Rig::with(vec![DriveSpec::blank("a", 512 * MIB)]).await;
     rig.drive_is("a", "available").await;
     let volume = quarantined(&mut rig, "db").await;
-    say(&rig, "volume restore db").refused(2, &["volume restore db --confirm db"]);
-    say(&rig, "volume restore db --confirm d").refused(2, &["nothing was changed"]);
-    say(&rig, "volume erase-now db").refused(2, &["volume erase-now db --confirm db"]);
+    run(&rig, "volume restore db").refused(2, &["volume restore db --confirm db"]);
+    run(&rig, "volume restore db --confirm d").refused(2, &["nothing was changed"]);
+    run(&rig, "volume erase-now db").refused(2, &["volume erase-now db --confirm db"]);
     rig.volume_is(&volume.id, "quarantined").await;
-    let said = say(&rig, "volume restore db --confirm db").ok();
-    assert!(said.contains("volume db is restored"), "{said}");
+    let output = run(&rig, "volume restore db --confirm db").ok();
+    assert!(output.contains("volume db is restored"), "{output}");
     for _ in 0..2 {
         assert_eq!(rig.csi.ids().await.unwrap(), [volume.id.as_str()]);
         rig.use_volume(&volume).await;
         let letter = std::fs::read_to_string(volume.target.join("letter")).unwrap();
         assert_eq!(letter, "db");
         rig.leave_volume(&volume).await;
-        let said = say(&rig, "volume restore db --confirm db").ok();
-        assert!(said.contains("nothing to restore"), "{said}");
-        say(&rig, "volume erase-now db --confirm db").refused(1, &["volume delete db"]);
+        let output = run(&rig, "volume restore db --confirm db").ok();
+        assert!(output.contains("nothing to restore"), "{output}");
+        run(&rig, "volume erase-now db --confirm db").refused(1, &["volume delete db"]);
         // Durable.
         rig.agent.kill9();
         rig.start_again().await;
@@ -59,13 +59,13 @@ async fn a_quarantined_volume_is_given_back_with_its_data_or_erased_at_once() {
     rig.erased().await;
 
     let volume = quarantined(&mut rig, "log").await;
-    let said = say(&rig, "volume erase-now log --confirm log").ok();
-    assert!(said.contains("is being erased"), "{said}");
+    let output = run(&rig, "volume erase-now log --confirm log").ok();
+    assert!(output.contains("is being erased"), "{output}");
     rig.erased().await;
     assert!(rig.volume_of(&volume.id).await.is_none());
-    let said = say(&rig, "volume erase-now log --confirm log").ok();
-    assert!(said.contains("nothing to erase"), "{said}");
-    say(&rig, "volume restore log --confirm log").refused(6, &["not exist"]);
+    let output = run(&rig, "volume erase-now log --confirm log").ok();
+    assert!(output.contains("nothing to erase"), "{output}");
+    run(&rig, "volume restore log --confirm log").refused(6, &["not exist"]);
 }
 
 #[tokio::test]
@@ -93,12 +93,12 @@ async fn a_quarantined_volume_in_use_is_a_finding_and_keeps_nobody_from_unmounti
         None::<&str>,
     )
     .unwrap();
-    let said = wait::until_async(Duration::from_secs(20), "the finding", async || {
+    let message = wait::until_async(Duration::from_secs(20), "the finding", async || {
         finding(&rig).await
     })
     .await;
-    assert!(said.contains("volume restore"), "{said}");
-    say(&rig, "volume erase-now db --confirm db").refused(1, &["in use"]);
+    assert!(message.contains("volume restore"), "{message}");
+    run(&rig, "volume erase-now db --confirm db").refused(1, &["in use"]);
     // The quarantine has expired, and the volume stays.
     rig.agent.stop().unwrap();
     let mut settings = rig.agent.settings().clone();
@@ -106,7 +106,7 @@ async fn a_quarantined_volume_in_use_is_a_finding_and_keeps_nobody_from_unmounti
     rig.agent = drivebay_hwtests::Agent::start(settings).await.unwrap();
     rig.csi = rig.agent.csi().await.unwrap();
     tokio::time::sleep(Duration::from_secs(4)).await;
-    assert_eq!(finding(&rig).await, Some(said));
+    assert_eq!(finding(&rig).await, Some(message));
     rig.volume_is(&volume.id, "quarantined").await;
     let log = std::fs::read_to_string(rig.dir().join("agent.log")).unwrap();
     assert!(

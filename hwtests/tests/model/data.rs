@@ -114,13 +114,13 @@ fn check_block(volume: &Volume, target: &Path) -> Result<(), String> {
     for place in [0, MIDDLE, end_of(volume)] {
         places.entry(place).or_insert(None);
     }
-    let mut found = vec![0; PIECE];
+    let mut bytes = vec![0; PIECE];
     for (place, seed) in places {
-        node.read_exact_at(&mut found, place)
+        node.read_exact_at(&mut bytes, place)
             .map_err(|error| format!("reading at {place}: {error}"))?;
         let right = match seed {
-            Some(seed) => found == piece(seed),
-            None => digest::is_zeros(&found),
+            Some(seed) => bytes == piece(seed),
+            None => digest::is_zeros(&bytes),
         };
         if !right {
             return Err(format!("other bytes at {place} than {seed:?}"));
@@ -148,8 +148,8 @@ fn check_files(volume: &Volume, target: &Path) -> Result<(), String> {
         return Err(format!("found {names:?}"));
     }
     for (place, seed) in &volume.data {
-        let found = fs::read(file(target, *place)).map_err(|error| error.to_string())?;
-        if found != piece(*seed) {
+        let bytes = fs::read(file(target, *place)).map_err(|error| error.to_string())?;
+        if bytes != piece(*seed) {
             return Err(format!("file {place} has other contents"));
         }
     }

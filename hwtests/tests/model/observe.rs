@@ -45,14 +45,14 @@ impl Observed {
                 (volume.volume_id, bytes)
             })
             .collect();
-        let mut known: Vec<(String, u64)> = live
+        let mut expected: Vec<(String, u64)> = live
             .iter()
             .map(|volume| (volume.id.clone(), volume.size_bytes))
             .collect();
         shown.sort();
-        known.sort();
-        if shown != known {
-            return Err(format!("ListVolumes has {shown:?}, the agent {known:?}"));
+        expected.sort();
+        if shown != expected {
+            return Err(format!("ListVolumes has {shown:?}, the agent {expected:?}"));
         }
         Ok(Self {
             live,
@@ -83,17 +83,17 @@ impl Observed {
         let here = Here::of(self, bed, name)?;
         let mut left: Vec<State> = Vec::new();
         for state in states {
-            let found = match (state, live) {
+            let candidate = match (state, live) {
                 (State::Absent, None) if here.is_none() => Some(State::Absent),
-                (State::Present(volume), Some(seen)) if here.agrees(volume, seen) => {
-                    learned(volume, seen).map(State::Present)
+                (State::Present(volume), Some(observed)) if here.agrees(volume, observed) => {
+                    learned(volume, observed).map(State::Present)
                 }
                 _ => None,
             };
-            left.extend(found.filter(|state| !left.contains(state)));
+            left.extend(candidate.filter(|state| !left.contains(state)));
         }
         if left.is_empty() {
-            let live = live.map(|seen| {
+            let live = live.map(|volume| {
                 let wire::Volume {
                     id,
                     size_bytes,
@@ -102,7 +102,7 @@ impl Observed {
                     drive,
                     state,
                     ..
-                } = seen;
+                } = volume;
                 format!("{id} of {size_bytes} bytes, {mode} {fs_type}, {state} on {drive}")
             });
             return Err(format!(
@@ -132,9 +132,9 @@ struct Here {
 }
 
 impl Here {
-    fn of(seen: &Observed, bed: &Testbed, name: u8) -> Result<Self, String> {
+    fn of(observed: &Observed, bed: &Testbed, name: u8) -> Result<Self, String> {
         let at = |path: &Path| {
-            let mut all = seen.mounts.iter().filter(|mount| mount.point == path);
+            let mut all = observed.mounts.iter().filter(|mount| mount.point == path);
             let first = all.next();
             if all.next().is_some() {
                 return Err(format!("mounts are stacked at {}", path.display()));
@@ -168,31 +168,34 @@ impl Here {
         self.staged.is_none() && self.published.iter().all(Option::is_none)
     }
 
-    fn agrees(&self, volume: &Volume, seen: &wire::Volume) -> bool {
+    fn agrees(&self, volume: &Volume, observed: &wire::Volume) -> bool {
         let staged = volume.staged && volume.kind != Kind::Block;
         let accesses = |published: &Option<(Access, String)>| published.as_ref().map(|of| of.0);
-        let found = self.published.each_ref().map(accesses);
+        let mounted = self.published.each_ref().map(accesses);
         let devices = self.published.iter().flatten().map(|of| &of.1);
         self.staged.is_some() == staged
-            && found == volume.published
+            && mounted == volume.published
             && devices
                 .chain(&self.staged)
-                .all(|device| *device == seen.device)
+                .all(|device| *device == observed.device)
     }
 }
 
-fn learned(volume: &Volume, seen: &wire::Volume) -> Option<Volume> {
-    let drive = seen
+fn learned(volume: &Volume, observed: &wire::Volume) -> Option<Volume> {
+    let drive = observed
         .drive
         .strip_prefix("loop-")
         .and_then(|rest| rest.split(".img-").next())?;
-    let right = volume.id.as_ref().is_none_or(|id| *id == seen.id)
-        && volume.bytes == seen.size_bytes
-        && kind_of(seen) == Some(volume.kind)
-        && class_name(volume.class) == seen.class
-        && volume.drive.as_deref().is_none_or(|known| known == drive);
+    let right = volume.id.as_ref().is_none_or(|id| *id == observed.id)
+        && volume.bytes == observed.size_bytes
+        && kind_of(observed) == Some(volume.kind)
+        && class_name(volume.class) == observed.class
+        && volume
+            .drive
+            .as_deref()
+            .is_none_or(|expected| expected == drive);
     right.then(|| Volume {
-        id: Some(seen.id.clone()),
+        id: Some(observed.id.clone()),
         drive: Some(drive.to_owned()),
         ..volume.clone()
     })
@@ -305,7 +308,7 @@ fn partitions(disk: &Disk, on_it: &[&wire::Volume], kernel_name: &str) -> Result
         let text = fs::read_to_string(path).unwrap_or_default();
         text.trim().parse::<u64>().unwrap_or(0) * 512
     };
-    let found: Vec<Part> = tree::partitions(kernel_name)
+    let actual: Vec<Part> = tree::partitions(kernel_name)
         .into_iter()
         .filter(|(_, number)| *number != 1)
         .map(|(name, number)| {
@@ -336,9 +339,9 @@ fn partitions(disk: &Disk, on_it: &[&wire::Volume], kernel_name: &str) -> Result
         })
         .collect();
     wanted.sort_by_key(|part| part.number);
-    if found != wanted {
+    if actual != wanted {
         return Err(format!(
-            "the kernel has {found:?} of {kernel_name}, the table {wanted:?}"
+            "the kernel has {actual:?} of {kernel_name}, the table {wanted:?}"
         ));
     }
     Ok(())

@@ -111,7 +111,7 @@ impl Answer {
     }
 
     fn is(&self, code: Code) -> bool {
-        matches!(self, Self::Refused(found, _) if *found == code)
+        matches!(self, Self::Refused(actual, _) if *actual == code)
     }
 }
 
@@ -149,11 +149,11 @@ impl Volume {
     }
 
     fn serves(&self, spec: Spec) -> bool {
-        let asked = u64::from(spec.mib) * MIB;
+        let required = u64::from(spec.mib) * MIB;
         self.kind == spec.kind
             && self.class == spec.class
-            && self.bytes >= asked
-            && !(spec.exact && self.bytes > asked)
+            && self.bytes >= required
+            && !(spec.exact && self.bytes > required)
     }
 }
 
@@ -326,7 +326,7 @@ impl Volume {
             Call::Create(spec) => match answer {
                 Answer::Created { id, bytes } => {
                     self.serves(spec)
-                        && self.id.as_ref().is_none_or(|known| known == id)
+                        && self.id.as_ref().is_none_or(|expected| expected == id)
                         && *bytes == self.bytes
                         && {
                             next.id = Some(id.clone());
@@ -376,17 +376,17 @@ impl Volume {
                 wanted
             }
             Call::Expand { mib } => {
-                let asked = u64::from(mib) * MIB;
+                let required = u64::from(mib) * MIB;
                 match answer {
                     Answer::Expanded { bytes, on_node } => {
-                        next.bytes = self.bytes.max(asked);
+                        next.bytes = self.bytes.max(required);
                         *bytes == next.bytes && *on_node == (self.kind != Kind::Block)
                     }
                     answer => {
                         let most = self.id.as_ref().and_then(|id| facts.growth.get(id));
-                        let fits = most.is_some_and(|most| *most >= asked);
+                        let fits = most.is_some_and(|most| *most >= required);
                         answer.is(Code::OutOfRange)
-                            && asked > self.bytes
+                            && required > self.bytes
                             && (!fits || facts.contended)
                     }
                 }

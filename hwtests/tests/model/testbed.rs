@@ -113,8 +113,8 @@ impl Testbed {
     }
 
     pub(crate) fn class_of(&self, drive: &str) -> Class {
-        let found = DRIVES.iter().find(|of| of.0 == drive);
-        found.expect("a drive of this bed").2
+        let row = DRIVES.iter().find(|of| of.0 == drive);
+        row.expect("a drive of this bed").2
     }
 
     pub(crate) fn states(&self, name: u8) -> &[State] {
@@ -159,13 +159,13 @@ impl Testbed {
     }
 
     async fn compare_volumes(&self) -> Result<Vec<Vec<State>>, String> {
-        let seen = Observed::of(self).await?;
-        let strays = seen.strays(self);
+        let observed = Observed::of(self).await?;
+        let strays = observed.strays(self);
         if !strays.is_empty() {
             return Err(format!("stray mounts: {strays:?}"));
         }
         (0..NAMES)
-            .map(|name| seen.narrow(self, name, self.states(name)))
+            .map(|name| observed.narrow(self, name, self.states(name)))
             .collect()
     }
 

@@ -78,12 +78,12 @@ async fn the_pod_of_a_volume_is_shown_by_its_name_also_by_the_next_agent() {
         .publish_with(&volume.id, staging, target, &mount, false, &pod);
     published.await.unwrap();
     let pods = |rig: &Rig| {
-        let list = rig.agent.ask(&["volumes", "-o", "json"]).unwrap();
+        let list = rig.agent.run_command(&["volumes", "-o", "json"]).unwrap();
         let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
         list["volumes"][0]["pods"].clone()
     };
     assert_eq!(pods(&rig), serde_json::json!(["shop/db-0"]));
-    let list = rig.agent.ask(&["volumes"]).unwrap();
+    let list = rig.agent.run_command(&["volumes"]).unwrap();
     let list = String::from_utf8(list.stdout).unwrap();
     assert!(list.contains("  pod shop/db-0  "), "{list}");
 
@@ -159,12 +159,12 @@ async fn a_second_agent_on_the_same_machine_is_refused_with_a_clear_message() {
     let ended = wait::poll(Duration::from_secs(10), || second.try_wait().unwrap());
     let _ = second.kill();
     let _ = second.wait();
-    let said = fs::read_to_string(&log).unwrap();
-    let status = ended.unwrap_or_else(|| panic!("a second agent runs:\n{said}"));
-    assert!(!status.success(), "a second agent ended well:\n{said}");
+    let output = fs::read_to_string(&log).unwrap();
+    let status = ended.unwrap_or_else(|| panic!("a second agent runs:\n{output}"));
+    assert!(!status.success(), "a second agent ended well:\n{output}");
     assert!(
-        said.contains("already") || said.contains("another"),
-        "the message does not say why:\n{said}"
+        output.contains("already") || output.contains("another"),
+        "the message does not say why:\n{output}"
     );
     assert!(rig.csi.ready().await, "the first agent suffered");
 }

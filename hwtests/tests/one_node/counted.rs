@@ -54,16 +54,16 @@ async fn publish_stats_list_and_capacity_start_no_process_once_warm() {
             rig.csi.capacity().await.unwrap();
             others.push(other);
         }
-        let seen = starts.finish().unwrap();
+        let recorded = starts.finish().unwrap();
         // Unmounting has a separate worker, which is not counted.
         for other in &others {
             rig.csi.unpublish(&volume.id, other).await.unwrap();
         }
-        if seen.is_empty() {
+        if recorded.is_empty() {
             rig.leave_volume(&volume).await;
             return;
         }
-        windows.push(seen);
+        windows.push(recorded);
     }
     panic!("processes were started in every window: {windows:#?}");
 }
@@ -87,16 +87,16 @@ async fn the_life_of_a_volume_starts_mkfs_and_nothing_else_once_warm() {
         life(&format!("warm-{window}")).await;
         let starts = Starts::watch(rig.agent.pid(), rig.dir()).unwrap();
         life(&format!("counted-{window}")).await;
-        let seen = starts.finish().unwrap();
+        let recorded = starts.finish().unwrap();
         // One process, which may search several directories for its program.
         let (programs, processes): (Vec<_>, Vec<_>) =
-            seen.iter().partition(|line| line.contains("execve"));
+            recorded.iter().partition(|line| line.contains("execve"));
         let is_mkfs =
             !programs.is_empty() && programs.iter().all(|line| line.contains("mkfs.ext4"));
         if is_mkfs && processes.len() == 1 {
             return;
         }
-        windows.push(seen);
+        windows.push(recorded);
     }
     panic!("not mkfs.ext4 alone in any window: {windows:#?}");
 }
@@ -109,10 +109,10 @@ async fn the_count_sees_a_stage() {
     let volume = rig.volume("cold", 256 * MIB, &csi::mount("ext4")).await;
     let starts = Starts::watch(rig.agent.pid(), rig.dir()).unwrap();
     rig.use_volume(&volume).await;
-    let seen = starts.finish().unwrap();
+    let recorded = starts.finish().unwrap();
     assert!(
-        seen.iter().any(|line| line.contains("mkfs.ext4")),
-        "making a filesystem was not seen: {seen:#?}"
+        recorded.iter().any(|line| line.contains("mkfs.ext4")),
+        "making a filesystem was not seen: {recorded:#?}"
     );
     rig.leave_volume(&volume).await;
 }
@@ -126,14 +126,14 @@ async fn a_filesystem_is_marked_once_for_its_errors_and_not_again_when_it_is_to_
     for round in 1..=CALLS {
         rig.use_volume(&volume).await;
         wait::until(Duration::from_secs(20), "it is marked", || {
-            let seen = marks.so_far().ok()?;
-            (seen.len() >= round).then_some(())
+            let recorded = marks.so_far().ok()?;
+            (recorded.len() >= round).then_some(())
         });
         rig.leave_volume(&volume).await;
     }
     // The volume's conditions are evaluated once more after each change of the mount table.
-    let seen = marks.finish().unwrap();
-    assert_eq!(seen.len(), CALLS, "{seen:#?}");
+    let recorded = marks.finish().unwrap();
+    assert_eq!(recorded.len(), CALLS, "{recorded:#?}");
 }
 
 #[tokio::test]
@@ -159,11 +159,11 @@ async fn a_worker_that_leaves_by_itself_has_the_agent_search_for_nobody() {
             before.iter().any(|pid| !now.contains(pid)).then_some(())
         });
         tokio::time::sleep(SETTLED).await;
-        let seen = searches.finish().unwrap();
-        if seen.is_empty() {
+        let recorded = searches.finish().unwrap();
+        if recorded.is_empty() {
             return;
         }
-        windows.push(seen);
+        windows.push(recorded);
     }
     panic!("the agent searched in every window: {windows:#?}");
 }
@@ -214,7 +214,7 @@ struct OneOfMany {
 
 /// Returns None if the kernel cannot be queried for single mounts: older kernels have mountinfo only.
 async fn one_of_many(test: &str) -> Option<OneOfMany> {
-    if !mountinfo::tells_single_mounts() {
+    if !mountinfo::supports_single_mounts() {
         need::skipped(
             test,
             "this kernel has no statmount with ids of mounts (Linux 6.15)",
@@ -237,13 +237,13 @@ async fn one_of_many(test: &str) -> Option<OneOfMany> {
 }
 
 #[tokio::test]
-async fn publish_and_unpublish_ask_for_the_mounts_of_the_volume_alone() {
+async fn publish_and_unpublish_query_the_mounts_of_the_volume_alone() {
     need!(root, loop, tool "strace", tool "mkfs.ext4", fs "ext4");
     let Some(OneOfMany {
         rig,
         volume,
         others,
-    }) = one_of_many("publish_and_unpublish_ask_for_the_mounts_of_the_volume_alone").await
+    }) = one_of_many("publish_and_unpublish_query_the_mounts_of_the_volume_alone").await
     else {
         return;
     };
@@ -251,10 +251,11 @@ async fn publish_and_unpublish_ask_for_the_mounts_of_the_volume_alone() {
     // The lines of each call, in the window that has the fewest: mounts of other programs are read a moment after each change.
     let mut least: [Option<Vec<String>>; 2] = [None, None];
     for _ in 0..2 * WINDOWS {
-        if least
-            .iter()
-            .all(|seen| seen.as_ref().is_some_and(|seen| asks_for_its_own(seen)))
-        {
+        if least.iter().all(|recorded| {
+            recorded
+                .as_ref()
+                .is_some_and(|recorded| queries_its_own(recorded))
+        }) {
             break;
         }
         for (call, least) in least.iter_mut().enumerate() {
@@ -275,27 +276,30 @@ async fn publish_and_unpublish_ask_for_the_mounts_of_the_volume_alone() {
                 _ => csi.unpublish(&volume.id, &target).await,
             };
             done.unwrap();
-            let seen = lines.so_far().unwrap();
+            let recorded = lines.so_far().unwrap();
             lines.finish().unwrap();
-            if least.as_ref().is_none_or(|least| seen.len() < least.len()) {
-                *least = Some(seen);
+            if least
+                .as_ref()
+                .is_none_or(|least| recorded.len() < least.len())
+            {
+                *least = Some(recorded);
             }
         }
     }
     drop(others);
     rig.leave_volume(&volume).await;
-    for seen in least {
-        let seen = seen.expect("each call was made");
-        assert!(asks_for_its_own(&seen), "{seen:#?}");
+    for recorded in least {
+        let recorded = recorded.expect("each call was made");
+        assert!(queries_its_own(&recorded), "{recorded:#?}");
     }
 }
 
 /// True if a call queried single mounts only, and few of them.
-fn asks_for_its_own(seen: &[String]) -> bool {
-    let count = |of: fn(&str) -> bool| seen.iter().filter(|line| of(line)).count();
+fn queries_its_own(recorded: &[String]) -> bool {
+    let count = |of: fn(&str) -> bool| recorded.iter().filter(|line| of(line)).count();
     count(starts::is_listmount) == 0
         && (1..=MOUNTS).contains(&count(starts::is_statmount))
-        && !seen.iter().any(|line| line.contains("mountinfo"))
+        && !recorded.iter().any(|line| line.contains("mountinfo"))
 }
 
 #[tokio::test]
@@ -310,9 +314,9 @@ async fn a_first_stage_opens_and_flushes_its_drive_a_few_times() {
         tokio::time::sleep(SETTLED).await;
         let lines = Starts::watch_files(rig.agent.pid(), rig.dir()).unwrap();
         rig.use_volume(&volume).await;
-        let seen = lines.finish().unwrap();
+        let recorded = lines.finish().unwrap();
         rig.leave_volume(&volume).await;
-        let staged = Staged::of(&seen);
+        let staged = Staged::of(&recorded);
         if staged.is_as_expected() {
             return;
         }
@@ -322,13 +326,13 @@ async fn a_first_stage_opens_and_flushes_its_drive_a_few_times() {
 }
 
 #[tokio::test]
-async fn making_a_btrfs_asks_for_no_other_device_of_the_host() {
+async fn making_a_btrfs_queries_no_other_device_of_the_host() {
     need!(root, loop, tool "strace", tool "mkfs.btrfs", fs "btrfs");
     let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
     let volume = rig.volume("v", 256 * MIB, &csi::mount("btrfs")).await;
     let lines = Starts::watch_files(rig.agent.pid(), rig.dir()).unwrap();
     rig.use_volume(&volume).await;
-    let seen = lines.finish().unwrap();
+    let recorded = lines.finish().unwrap();
     let source = mountinfo::at(Path::new(&volume.staging))
         .unwrap()
         .remove(0)
@@ -341,10 +345,12 @@ async fn making_a_btrfs_asks_for_no_other_device_of_the_host() {
     ];
     let own = own.map(|name| format!("/sys/block/{name}/"));
     let is_own = |line: &&String| own.iter().any(|own| line.contains(own));
-    let asked = seen.iter().filter(|line| line.contains("\"/sys/block/"));
-    let (own, others): (Vec<_>, Vec<_>) = asked.partition(is_own);
+    let queries = recorded
+        .iter()
+        .filter(|line| line.contains("\"/sys/block/"));
+    let (own, others): (Vec<_>, Vec<_>) = queries.partition(is_own);
     assert_eq!(others, Vec::<&String>::new());
-    assert!(!own.is_empty(), "nothing of mkfs was seen: {seen:#?}");
+    assert!(!own.is_empty(), "nothing of mkfs was seen: {recorded:#?}");
 }
 
 /// Operations of the process that stages, in the first stage of a volume.

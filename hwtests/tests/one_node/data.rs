@@ -90,9 +90,9 @@ async fn a_filesystem_whose_first_superblock_is_damaged_comes_back_by_the_comman
         let (tool, words) = named.split_once(' ').unwrap();
         let words: Vec<&str> = words.split(' ').chain(answer.split_whitespace()).collect();
         // e2fsck exits with 1 when it has repaired errors.
-        let said = tools::run(tool, &words);
+        let output = tools::run(tool, &words);
         let staged = stage().await;
-        staged.unwrap_or_else(|error| panic!("{fs_type}: {error:?} after {said:?}"));
+        staged.unwrap_or_else(|error| panic!("{fs_type}: {error:?} after {output:?}"));
         rig.use_volume(&volume).await;
         assert_eq!(fs::read_to_string(&letter).unwrap(), "the only copy");
         rig.leave_volume(&volume).await;
@@ -144,8 +144,8 @@ async fn a_long_repair_is_answered_with_aborted_and_neither_begun_again_nor_in_a
     let gave_up = tokio::time::timeout(Duration::from_secs(3), stage()).await;
     assert!(gave_up.is_err(), "{gave_up:?}");
     for _ in 0..2 {
-        let told = stage().await.unwrap_err();
-        assert_eq!(told.code(), tonic::Code::Aborted, "{told:?}");
+        let status = stage().await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Aborted, "{status:?}");
         rig.use_volume(&beside).await;
         rig.leave_volume(&beside).await;
     }
@@ -186,9 +186,12 @@ async fn while_one_volume_is_formatted_the_others_of_its_drive_are_used_and_well
         })
         .await;
         // If it were visible there, it would stay mounted: unstaging would not end its filesystem before mkfs has ended.
-        let seen = fs::read_to_string(tools.join("mounts")).unwrap();
+        let mounts = fs::read_to_string(tools.join("mounts")).unwrap();
         let staging = well.staging.to_str().unwrap();
-        assert!(!seen.contains(staging), "mkfs sees another volume: {seen}");
+        assert!(
+            !mounts.contains(staging),
+            "mkfs sees another volume: {mounts}"
+        );
         for _ in 0..3 {
             let stats = rig.csi.stats(&well.id, &well.target).await.unwrap();
             let condition = stats.volume_condition.unwrap();
@@ -269,8 +272,8 @@ async fn a_partition_whose_number_changes_between_stage_and_publish_is_published
     let (drive, number) = device.rsplit_once('p').unwrap();
     let of = |what: &str| {
         let name = device.trim_start_matches("/dev/");
-        let said = fs::read_to_string(format!("/sys/class/block/{name}/{what}")).unwrap();
-        said.trim().to_owned()
+        let text = fs::read_to_string(format!("/sys/class/block/{name}/{what}")).unwrap();
+        text.trim().to_owned()
     };
     let drives = rig.shelf.drives().iter();
     let mut others = drives.map(|of| of.device.display().to_string());

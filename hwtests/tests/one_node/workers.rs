@@ -23,7 +23,7 @@ const MINUTE: Duration = Duration::from_secs(100);
 const GONE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_few_small_workers_for_all_drives_stay_when_nothing_is_asked() {
+async fn a_few_small_workers_for_all_drives_stay_when_there_are_no_requests() {
     need!(root, loop, tool "strace", tool "mkfs.ext4", fs "ext4");
     let names = (0..DRIVES).map(|number| format!("d{number}"));
     let drives = names.map(|name| DriveSpec::blank(&name, 2 * GIB)).collect();
@@ -55,7 +55,7 @@ async fn a_few_small_workers_for_all_drives_stay_when_nothing_is_asked() {
     assert_eq!(idle.server.processes, 1, "{idle:?}");
     assert!(idle.workers.private <= KEPT * PRIVATE, "{idle:?}");
     if need::is_long() {
-        are_asked_by_workers_that_are_there(&rig);
+        are_polled_by_running_workers(&rig);
     }
     for volume in &volumes {
         rig.leave_volume(volume).await;
@@ -63,9 +63,9 @@ async fn a_few_small_workers_for_all_drives_stay_when_nothing_is_asked() {
 }
 
 /// Verifies that every drive is read and every filesystem sampled once a minute without starting workers.
-fn are_asked_by_workers_that_are_there(rig: &Rig) {
+fn are_polled_by_running_workers(rig: &Rig) {
     let starts = Starts::watch(rig.agent.pid(), rig.dir()).unwrap();
-    let asked = || {
+    let counts = || {
         let reads = |name: &str| {
             let stat = std::fs::read_to_string(format!("/sys/class/block/{name}/stat")).unwrap();
             stat.split_whitespace().next().map(str::to_owned)
@@ -75,19 +75,19 @@ fn are_asked_by_workers_that_are_there(rig: &Rig) {
             .map(|drive| reads(&drive.kernel_name))
             .collect::<Vec<_>>()
     };
-    let before = asked();
+    let before = counts();
     let all = || {
-        (asked()
+        (counts()
             .iter()
             .zip(&before)
             .all(|(now, before)| now != before))
         .then_some(())
     };
     wait::until(MINUTE, "every drive was read", all);
-    let mut seen = starts.finish().unwrap();
+    let mut started = starts.finish().unwrap();
     // A worker's parent exits at once. Others are started now and then for a drive of the machine that is unreadable.
     let all = agent::descendants(rig.agent.pid());
     let server = all.into_iter().find(|pid| memory::is_server(*pid)).unwrap();
-    seen.retain(|line| line.split_whitespace().next() == Some(&server.to_string()));
-    assert!(seen.len() < DRIVES as usize, "{seen:#?}");
+    started.retain(|line| line.split_whitespace().next() == Some(&server.to_string()));
+    assert!(started.len() < DRIVES as usize, "{started:#?}");
 }

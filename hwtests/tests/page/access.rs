@@ -18,7 +18,7 @@ fn enter(browser: &mut Browser, token: &str) {
 }
 
 #[test]
-fn a_token_is_asked_for_refused_or_taken_and_is_in_no_address() {
+fn a_token_is_required_refused_or_taken_and_is_in_no_address() {
     need!(tool "chromium", tool "setpriv");
     let server = Server::start(3, 24, Some(TOKEN));
     let mut browser = Browser::start().unwrap();

@@ -89,13 +89,15 @@ fn search_finds_by_serial_claim_model_node_bay_and_id() {
             &mut browser,
             "document.querySelectorAll('.rack:not([hidden], .filtered) .tile, .rack.filtered:not([hidden]) .tile.hit').length",
         );
-        let said = text(
+        let summary = text(
             &mut browser,
             "document.querySelector('.result').textContent",
         );
         assert!(
-            said.replace(',', "").starts_with(&format!("{shown} drive")),
-            "{said}, {shown} drawn"
+            summary
+                .replace(',', "")
+                .starts_with(&format!("{shown} drive")),
+            "{summary}, {shown} drawn"
         );
         browser.press("Escape").unwrap();
         let all = "document.querySelectorAll('.rack:not([hidden])').length === 50";

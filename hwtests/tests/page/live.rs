@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use drivebay_hwtests::need;
 
-use super::server::{BAD, DRAWN, LIVE, number, say, shown, text};
+use super::server::{BAD, DRAWN, LIVE, number, report, shown, text};
 
 /// Deadline for a verdict to be shown, milliseconds. It takes less than 2000 on an idle machine, and is printed; a machine that builds
 /// something beside needs longer.
@@ -17,14 +17,14 @@ const LAG: &str = "(async () => {
     const fetched = async () => new Set((await (await fetch('api/fleet')).json()).drives.filter(({ verdict, state }) => verdict === 'BAD' && state !== 'missing')
         .map(({ node, id }) => `#/drive/${encodeURIComponent(node)}/${encodeURIComponent(id)}`));
     const isBad = (href) => document.querySelector(`.tile[href=\"${href}\"]`)?.classList.contains('bad');
-    const known = await fetched();
+    const reported = await fetched();
     let worst = 0;
     for (let turned = 0; turned < 3;) {
         const now = await fetched();
         const at = performance.now();
         for (const href of now) {
-            if (known.has(href)) continue;
-            known.add(href);
+            if (reported.has(href)) continue;
+            reported.add(href);
             turned += 1;
             while (!isBad(href) && performance.now() - at < 20000) await new Promise((resolve) => setTimeout(resolve, 10));
             worst = Math.max(worst, performance.now() - at);
@@ -39,12 +39,12 @@ fn a_drive_that_turns_bad_is_shown_and_announced() {
     need!(tool "chromium", tool "setpriv");
     let (_server, mut browser) = shown();
     let worst = number(&mut browser, LAG);
-    say(format!(
+    report(format!(
         "a verdict is shown at most {worst:.0} ms after the server has it"
     ));
     assert!(worst < VERDICT, "{worst} ms");
-    let told = "document.getElementById('announce').textContent.includes('is now BAD')";
-    browser.until(told, SOON).unwrap();
+    let announced = "document.getElementById('announce').textContent.includes('is now BAD')";
+    browser.until(announced, SOON).unwrap();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use drivebay_hwtests::{MIB, need};
 
-use super::server::{DRAWN, LIVE, Server, number, open, say};
+use super::server::{DRAWN, LIVE, Server, number, open, report};
 
 /// Nodes with 24 drives each.
 const NODES: usize = 417;
@@ -51,7 +51,7 @@ fn ten_thousand_drives_are_drawn_with_one_element_each() {
             return Math.max(...times);
         })()",
     );
-    say(format!(
+    report(format!(
         "{drives} drives: drawn after {drawn:.1?}, {elements} elements, {heap:.0} MiB of heap, {:.1} MiB fetched, a search takes {search:.0} ms at most",
         bytes / MIB as f64
     ));

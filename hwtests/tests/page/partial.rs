@@ -5,7 +5,7 @@ use drivebay_hwtests::need;
 use super::server::{DRAWN, Server, open, text};
 
 #[test]
-fn the_volume_list_says_that_it_is_cut_off() {
+fn the_volume_list_shows_that_it_is_cut_off() {
     need!(tool "chromium", tool "setpriv");
     let notice = "(({ hidden, textContent }) => hidden ? '' : textContent)(document.querySelector('.cut-off'))";
     let drawn = "document.querySelector('.table tbody tr')";

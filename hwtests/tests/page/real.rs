@@ -15,7 +15,7 @@ use drivebay_hwtests::{
     need,
 };
 
-use super::server::{DRAWN, LIVE, number, say, text};
+use super::server::{DRAWN, LIVE, number, report, text};
 
 const NODES: usize = 50;
 const DRIVES: usize = 24;
@@ -64,7 +64,7 @@ async fn real_controller_shows_1200_drives_and_a_node_that_is_lost() {
     browser
         .until("document.querySelectorAll('.tile').length === 1200", DRAWN)
         .unwrap();
-    say(format!(
+    report(format!(
         "1200 drives of a real controller: drawn after {:.1?}",
         began.elapsed()
     ));
@@ -109,21 +109,21 @@ async fn real_controller_shows_1200_drives_and_a_node_that_is_lost() {
     let node = fleet.plan().node(3);
     let turn = Command::Suspect(Nodes::Range(node.clone(), node));
     let turned = Instant::now();
-    fleet.ask(&turn).await.unwrap();
+    fleet.request(&turn).await.unwrap();
     browser
         .until(
             "document.querySelectorAll('.tile.suspect').length === 1",
             DRAWN,
         )
         .unwrap();
-    say(format!(
+    report(format!(
         "a drive that turns SUSPECT is shown after {:.1?}",
         turned.elapsed()
     ));
 
     let node = fleet.plan().node(7);
     let stop = Command::Stop(Nodes::Range(node.clone(), node));
-    fleet.ask(&stop).await.unwrap();
+    fleet.request(&stop).await.unwrap();
     let stopped = Instant::now();
     browser
         .until(
@@ -132,7 +132,7 @@ async fn real_controller_shows_1200_drives_and_a_node_that_is_lost() {
             DRAWN,
         )
         .unwrap();
-    say(format!(
+    report(format!(
         "a lost node is shown after {:.1?}",
         stopped.elapsed()
     ));

@@ -144,7 +144,7 @@ pub(crate) fn text(browser: &mut Browser, expression: &str) -> String {
 }
 
 /// Prints to stderr directly, which the test runner does not capture.
-pub(crate) fn say(what: impl std::fmt::Display) {
+pub(crate) fn report(what: impl std::fmt::Display) {
     use std::io::Write;
     let _ = std::io::stderr().write_all(format!("page: {what}\n").as_bytes());
 }

@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    async fn served<T>(ask: impl AsyncFnOnce(Channel) -> T) -> T {
+    async fn served<T>(query: impl AsyncFnOnce(Channel) -> T) -> T {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
         let bound = socket::bind(&path).await.unwrap();
@@ -137,7 +137,7 @@ mod tests {
             }))
             .await
             .unwrap();
-        let answer = ask(channel).await;
+        let answer = query(channel).await;
         drop(stop);
         serving.await.unwrap().unwrap();
         answer
@@ -217,8 +217,8 @@ mod tests {
     async fn every_error_has_a_message() {
         let status = served(async |channel| {
             let mut client = IdentityClient::new(channel);
-            let asked = GetPluginCapabilitiesRequest {};
-            client.get_plugin_capabilities(asked).await.unwrap_err()
+            let request = GetPluginCapabilitiesRequest {};
+            client.get_plugin_capabilities(request).await.unwrap_err()
         })
         .await;
         assert_eq!(status.code(), Code::Internal);

@@ -119,13 +119,13 @@ impl CalledProgram {
         program: &'static Program,
         socket: &Path,
     ) -> Result<(Self, Channel), AskError> {
-        let asked = Self {
+        let called = Self {
             program,
             socket: socket.to_owned(),
         };
         let channel = timeout(program.deadline, dial::once(socket))
             .await
-            .map_err(|_| asked.silent(program.deadline))?
+            .map_err(|_| called.silent(program.deadline))?
             .map_err(|source| {
                 let socket = socket.to_owned();
                 match source.is_denied() {
@@ -137,7 +137,7 @@ impl CalledProgram {
                     },
                 }
             })?;
-        Ok((asked, channel))
+        Ok((called, channel))
     }
 
     /// Awaits a call for at most the program's deadline. Errs with `Silent` after it, with `Ended` if the connection breaks, and with

@@ -57,7 +57,7 @@ impl KeptPlacements {
 mod tests {
     use super::*;
 
-    fn ask(name: &str, node: &str, refused_by: &[&str]) -> KeepPlacementRequest {
+    fn keep_request(name: &str, node: &str, refused_by: &[&str]) -> KeepPlacementRequest {
         KeepPlacementRequest {
             name: name.into(),
             node: node.into(),
@@ -66,19 +66,19 @@ mod tests {
     }
 
     #[test]
-    fn the_first_one_asked_for_is_kept_until_it_refuses_or_is_old() {
+    fn the_first_requested_node_is_kept_until_it_refuses_or_is_old() {
         let kept = KeptPlacements::default();
         let now = Instant::now();
         let keep = |request, at| kept.keep_at(request, at).node;
-        assert_eq!(keep(ask("v", "a", &[]), now), "a");
-        assert_eq!(keep(ask("v", "b", &[]), now), "a");
-        assert_eq!(keep(ask("w", "b", &[]), now), "b");
+        assert_eq!(keep(keep_request("v", "a", &[]), now), "a");
+        assert_eq!(keep(keep_request("v", "b", &[]), now), "a");
+        assert_eq!(keep(keep_request("w", "b", &[]), now), "b");
         // If both were refused by the kept node, the first request decides again.
-        assert_eq!(keep(ask("v", "b", &["a"]), now), "b");
-        assert_eq!(keep(ask("v", "c", &["a"]), now), "b");
-        assert_eq!(keep(ask("v", "c", &["a", "b"]), now), "c");
+        assert_eq!(keep(keep_request("v", "b", &["a"]), now), "b");
+        assert_eq!(keep(keep_request("v", "c", &["a"]), now), "b");
+        assert_eq!(keep(keep_request("v", "c", &["a", "b"]), now), "c");
         let later = now + LIFETIME;
-        assert_eq!(keep(ask("v", "a", &[]), later), "a");
+        assert_eq!(keep(keep_request("v", "a", &[]), later), "a");
     }
 
     #[test]
@@ -86,16 +86,16 @@ mod tests {
         let kept = KeptPlacements::default();
         let now = Instant::now();
         for number in 0..2 * MOST {
-            kept.keep_at(ask(&number.to_string(), "a", &[]), now);
+            kept.keep_at(keep_request(&number.to_string(), "a", &[]), now);
         }
         let held = || kept.0.lock().map(|all| all.len()).unwrap_or_default();
         assert_eq!(held(), MOST);
         // Expired entries make room; a name that is too long is not kept.
         let later = now + LIFETIME;
-        kept.keep_at(ask(&"x".repeat(LONGEST + 1), "a", &[]), later);
-        kept.keep_at(ask("x", &"a".repeat(LONGEST + 1), &[]), later);
+        kept.keep_at(keep_request(&"x".repeat(LONGEST + 1), "a", &[]), later);
+        kept.keep_at(keep_request("x", &"a".repeat(LONGEST + 1), &[]), later);
         assert_eq!(held(), 0);
-        kept.keep_at(ask("x", "a", &[]), later);
+        kept.keep_at(keep_request("x", "a", &[]), later);
         assert_eq!(held(), 1);
     }
 }

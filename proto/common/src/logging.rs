@@ -202,10 +202,10 @@ impl Log for LogService {
         request: Request<SetLevelRequest>,
     ) -> Result<Response<Level>, Status> {
         let started = started()?;
-        let asked = request.into_inner().filter;
-        let wanted = match asked.as_str() {
+        let requested = request.into_inner().filter;
+        let wanted = match requested.as_str() {
             "" => started.first.as_str(),
-            asked => asked,
+            requested => requested,
         };
         let filter = parse(wanted).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let now = filter.to_string();
@@ -219,12 +219,12 @@ impl Log for LogService {
 
 /// Returns the log filter of a running program, after changing it if `filter` is given. An empty one restores the filter of the program's
 /// start.
-pub async fn ask(
+pub async fn query_level(
     program: &'static Program,
     socket: &Path,
     filter: Option<&str>,
 ) -> Result<String, AskError> {
-    let (asked, channel) = CalledProgram::dial(program, socket).await?;
+    let (called, channel) = CalledProgram::dial(program, socket).await?;
     let mut client = LogClient::new(channel);
     let call = async {
         match filter {
@@ -235,7 +235,7 @@ pub async fn ask(
             }
         }
     };
-    Ok(asked.answered(call).await?.into_inner().filter)
+    Ok(called.answered(call).await?.into_inner().filter)
 }
 
 #[cfg(test)]

@@ -13,24 +13,24 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Notifies READY once `ready` is true; a manager starts dependent services only then. `before` and `after` are the status texts until and
 /// after that.
-pub async fn say_ready(
+pub async fn notify_ready(
     mut ready: watch::Receiver<bool>,
     before: &'static str,
     after: String,
     stop: CancellationToken,
 ) {
-    tell(move || sd_notify::notify(&[NotifyState::Status(before)])).await;
+    notify_manager(move || sd_notify::notify(&[NotifyState::Status(before)])).await;
     tokio::select! {
         () = stop.cancelled() => {}
-        seen = async { ready.wait_for(|ready| *ready).await.is_ok() } => if seen {
-            tell(move || sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&after)])).await;
+        is_ready = async { ready.wait_for(|ready| *ready).await.is_ok() } => if is_ready {
+            notify_manager(move || sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&after)])).await;
         },
     }
 }
 
 /// Notifies STOPPING.
-pub async fn say_stopping() {
-    tell(|| sd_notify::notify(&[NotifyState::Stopping])).await;
+pub async fn notify_stopping() {
+    notify_manager(|| sd_notify::notify(&[NotifyState::Stopping])).await;
 }
 
 /// Notifies the manager's watchdog, if there is one, three times per period as long as the liveness check succeeds. If the check fails, the
@@ -49,13 +49,13 @@ pub async fn keep_alive(liveness: Liveness, stop: CancellationToken) {
         }
         // The check logs its failures.
         if liveness.check(turn).await.is_ok() {
-            tell(|| sd_notify::notify(&[NotifyState::Watchdog])).await;
+            notify_manager(|| sd_notify::notify(&[NotifyState::Watchdog])).await;
         }
     }
 }
 
 /// Sends one datagram to the manager. Off the async workers: the queue of its socket may be full.
-async fn tell(send: impl FnOnce() -> std::io::Result<()> + Send + 'static) {
+async fn notify_manager(send: impl FnOnce() -> std::io::Result<()> + Send + 'static) {
     if let Err(error) = files::work(PATIENCE, send).await {
         tracing::warn!(%error, "cannot notify the service manager");
     }

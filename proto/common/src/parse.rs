@@ -79,18 +79,18 @@ fn meant(command: &Command, words: &[String], wrong: &str) -> Vec<String> {
         _ => Vec::new(),
     };
     let top = |name: &str| command.find_subcommand(name).is_some();
-    let mut found: Vec<String> = listed
+    let mut suggestions: Vec<String> = listed
         .iter()
         .map(|of| format!("{of}s"))
         .filter(|name| top(name))
         .collect();
     if top(name) {
-        found.push(name.to_owned());
+        suggestions.push(name.to_owned());
     }
     for outer in command.get_subcommands() {
         let is_its = of.is_none_or(|of| of == outer.get_name()) || synonym.is_none();
         if is_its && name != "list" && outer.find_subcommand(name).is_some() {
-            found.push(format!("{} {name}", outer.get_name()));
+            suggestions.push(format!("{} {name}", outer.get_name()));
         }
     }
     // `drives show` is `drive show`.
@@ -98,10 +98,10 @@ fn meant(command: &Command, words: &[String], wrong: &str) -> Vec<String> {
         wrong.strip_suffix('s') == Some(outer.get_name())
             || wrong == format!("{}s", outer.get_name())
     });
-    found.extend(plural.map(|outer| outer.get_name().to_owned()));
-    found.truncate(3);
+    suggestions.extend(plural.map(|outer| outer.get_name().to_owned()));
+    suggestions.truncate(3);
     let line = |name: &String| format!("there is '{program} {name}'");
-    found.iter().map(line).collect()
+    suggestions.iter().map(line).collect()
 }
 
 #[cfg(test)]

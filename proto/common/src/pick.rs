@@ -135,11 +135,11 @@ pub fn pick<'a, T>(
     part: Part,
     names: impl Fn(&'a T) -> Names<'a>,
 ) -> Result<&'a T, PickError> {
-    let known: Vec<(&T, Names<'_>)> = all.iter().map(|one| (one, names(one))).collect();
+    let named: Vec<(&T, Names<'_>)> = all.iter().map(|one| (one, names(one))).collect();
     let by = |fits: &dyn Fn(&Names<'_>) -> bool| -> Vec<&(&'a T, Names<'a>)> {
-        known.iter().filter(|(_, names)| fits(names)).collect()
+        named.iter().filter(|(_, names)| fits(names)).collect()
     };
-    let found = [
+    let levels = [
         by(&|names| names.id == typed.name && !typed.name.is_empty()),
         by(&|names| !names.deleted && typed.is_called(names)),
         by(&|names| typed.is_called(names)),
@@ -147,9 +147,9 @@ pub fn pick<'a, T>(
         by(&|names| typed.begins(names)),
     ];
     // The last two levels are prefixes.
-    let of_whole_names = found.len() - 2;
-    let found = found.into_iter().enumerate();
-    let Some((how, some)) = found.into_iter().find(|(_, some)| !some.is_empty()) else {
+    let of_whole_names = levels.len() - 2;
+    let levels = levels.into_iter().enumerate();
+    let Some((how, some)) = levels.into_iter().find(|(_, some)| !some.is_empty()) else {
         return Err(PickError::None {
             kind,
             name: typed.name.to_owned(),
@@ -184,12 +184,12 @@ pub fn select<'a, T>(
     };
     let called =
         by(&|names| (names.id == typed.name && !typed.name.is_empty()) || typed.is_called(names));
-    let found = match called.is_empty() {
+    let positions = match called.is_empty() {
         true => by(&|names| typed.begins(names)),
         false => called,
     };
-    match found.is_empty() {
-        false => Ok(found),
+    match positions.is_empty() {
+        false => Ok(positions),
         true => Err(PickError::None {
             kind,
             name: typed.name.to_owned(),

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decimal_and_binary_sizes_are_told_apart() {
+    fn decimal_and_binary_sizes_are_distinguished() {
         for (text, bytes) in [
             ("0", 0),
             ("1048576", 1 << 20),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_letter_is_asked_back() {
+    fn a_bare_letter_is_an_error_that_names_the_units() {
         let error = parse_size("10G").unwrap_err();
         assert_eq!(
             error.to_string(),

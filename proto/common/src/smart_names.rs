@@ -117,19 +117,19 @@ const NAMES: [(&str, &str, Unit); 44] = [
     ),
 ];
 
-fn known(name: &str) -> Option<(&'static str, Unit)> {
+fn lookup(name: &str) -> Option<(&'static str, Unit)> {
     let row = NAMES.iter().find(|(stable, ..)| *stable == name)?;
     Some((row.1, row.2))
 }
 
 /// Returns smartctl's name; the stable name if there is none.
 pub fn label(name: &str) -> &str {
-    known(name).map_or(name, |(label, _)| label)
+    lookup(name).map_or(name, |(label, _)| label)
 }
 
 /// Returns a value with its unit.
 pub fn value(name: &str, value: i64) -> String {
-    let unit = known(name).map_or(Count, |(_, unit)| unit);
+    let unit = lookup(name).map_or(Count, |(_, unit)| unit);
     let number = value.unsigned_abs();
     match unit {
         Count => value.to_string(),

@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_a_terminal_is_broken_cut_or_left_out_and_said_to_be() {
+    fn what_does_not_fit_a_terminal_is_broken_cut_or_left_out_and_reported() {
         let table = |terminal| {
             let columns = [
                 ("NAME", Align::Left),
@@ -545,7 +545,7 @@ wwn-0x50…a1b2c3d4  BAD     100%  Filesystem, M…
     }
 
     #[test]
-    fn what_a_drive_says_of_itself_cannot_move_the_cursor() {
+    fn what_a_drive_reports_of_itself_cannot_move_the_cursor() {
         assert_eq!(
             printable("A\u{1b}[2J\nB\u{202e}"),
             "A\\u{1b}[2J\\u{a}B\\u{202e}"

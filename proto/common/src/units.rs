@@ -66,13 +66,13 @@ pub fn human_size(bytes: u64) -> String {
 /// suffice.
 pub fn human_sizes<const N: usize>(sizes: [u64; N]) -> [String; N] {
     let more = (1..=MOST_DECIMALS).map(|decimals| sizes.map(|bytes| Cut::of(bytes, decimals)));
-    let told_apart = |cuts: &[Cut; N]| {
+    let are_distinct = |cuts: &[Cut; N]| {
         let shown = || sizes.iter().zip(cuts);
         shown().all(|(a, x)| shown().all(|(b, y)| a == b || x.key() != y.key()))
     };
     let mut cuts = std::iter::once(sizes.map(Cut::usual)).chain(more);
     let mut texts = sizes.map(|bytes| format!("{bytes} bytes"));
-    if let Some(cuts) = cuts.find(told_apart) {
+    if let Some(cuts) = cuts.find(are_distinct) {
         for ((text, bytes), cut) in texts.iter_mut().zip(sizes).zip(cuts) {
             *text = cut.text(bytes);
         }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_are_compared_have_the_digits_that_tell_them_apart() {
+    fn sizes_that_are_compared_have_the_digits_that_distinguish_them() {
         const GIB: u64 = 1 << 30;
         const MIB: u64 = 1 << 20;
         for (sizes, texts) in [

@@ -129,7 +129,7 @@ pub fn tidy<E: Entry>(mut all: Vec<E>) -> Vec<E> {
 
 /// Applies Kubernetes' limits, keeping the order: each (status, reason) once, and limited number and lengths; escapes control characters.
 pub fn within_limits<E: Entry>(mut all: Vec<E>) -> Vec<E> {
-    let mut seen = BTreeSet::new();
+    let mut unique = BTreeSet::new();
     for entry in &mut all {
         let (reason, message) = entry.texts();
         if reason.is_empty() {
@@ -143,7 +143,7 @@ pub fn within_limits<E: Entry>(mut all: Vec<E>) -> Vec<E> {
             text.truncate(text.floor_char_boundary(most));
         }
     }
-    all.retain(|entry| seen.insert((entry.weight(), entry.reason().to_owned())));
+    all.retain(|entry| unique.insert((entry.weight(), entry.reason().to_owned())));
     all.truncate(MAX_CONDITIONS);
     all
 }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_in_which_an_agent_tells_changes_nothing() {
+    fn the_order_in_which_an_agent_reports_changes_nothing() {
         let one = condition("DEGRADED", "MediaErrors", "sda has unreadable sectors");
         let two = condition("DATA_LOSS", "FilesystemDamaged", "run xfs_repair");
         let forth = legacy(&entries_of(&[one.clone(), two.clone()]));
@@ -320,12 +320,12 @@ mod tests {
     }
 
     #[test]
-    fn a_status_and_reason_are_said_once_and_normal_conditions_not_at_all() {
+    fn a_status_and_reason_are_reported_once_and_normal_conditions_not_at_all() {
         let mut normal = condition("DEGRADED", "Fine", "");
         normal.abnormal = false;
         let twice = condition("INACCESSIBLE", "DriveMissing", "x");
-        let said = entries_of(&[normal, twice.clone(), twice]);
-        assert_eq!(said.len(), 1);
+        let entries = entries_of(&[normal, twice.clone(), twice]);
+        assert_eq!(entries.len(), 1);
         assert!(!legacy(&[]).abnormal && !legacy(&[]).message.is_empty());
     }
 

@@ -84,7 +84,7 @@ impl TryFrom<&HashMap<String, String>> for Parameters {
                     reserve.most = Some(size(names::PARAM_SNAPSHOT_MOST, value)?);
                 }
                 names::PARAM_SNAPSHOT_MAX_AGE => parsed.max_age = max_age(value)?,
-                known if names::SNAPSHOT_METADATA.contains(&known) => {}
+                name if names::SNAPSHOT_METADATA.contains(&name) => {}
                 _ => {
                     return Err(InvalidRequest::UnknownSnapshotParameter { key: key.clone() });
                 }

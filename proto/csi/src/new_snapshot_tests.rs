@@ -52,7 +52,7 @@ fn an_agent_parses_from_the_controllers_request_what_the_controller_parsed() {
 }
 
 #[test]
-fn a_snapshot_has_an_age_limit_of_a_week_unless_its_class_says_another_or_none() {
+fn a_snapshot_has_an_age_limit_of_a_week_unless_its_class_sets_another_or_none() {
     const DAY: u64 = 24 * 3600;
     for (parameters, max_age) in [
         (&[("maxAge", "1m")][..], Some(60)),

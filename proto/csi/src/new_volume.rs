@@ -132,8 +132,8 @@ impl Content {
         match self {
             Self::Block => None,
             Self::Mount { fs_type, .. } => fs_type.or_else(|| {
-                let mut known = names::FILESYSTEMS.iter().map(|(name, _)| *name);
-                known.find(|name| *name == class.fs_type)
+                let mut filesystems = names::FILESYSTEMS.iter().map(|(name, _)| *name);
+                filesystems.find(|name| *name == class.fs_type)
             }),
         }
     }
@@ -214,8 +214,8 @@ impl TryFrom<agent::CreateVolumeRequest> for NewVolume {
             }
         };
         let fs_type = validate::filesystem("fs_type", &request.fs_type).map_err(|_| {
-            let (given, known) = (&request.fs_type, validate::filesystems());
-            let why = format!("filesystem {given:?} is not known; there are {known}");
+            let (given, supported) = (&request.fs_type, validate::filesystems());
+            let why = format!("filesystem {given:?} is not known; there are {supported}");
             invalid("fs_type", why)
         })?;
         let range = agent_range(request.required_bytes, request.limit_bytes)?;

@@ -116,7 +116,7 @@ fn a_source_reaches_the_agent_and_two_sources_are_refused() {
 }
 
 #[test]
-fn what_becomes_of_unreadable_blocks_reaches_the_agent_and_is_fail_unless_it_says_zeros() {
+fn what_becomes_of_unreadable_blocks_reaches_the_agent_and_is_fail_unless_it_is_zeros() {
     let with = |value: Option<&str>, capability| {
         let mut request = csi_request(vec![capability]);
         let value = value.map(|value| ("copyUnreadable".to_owned(), value.to_owned()));

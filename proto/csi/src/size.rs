@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_volume_gets_exactly_what_the_rules_say() {
+    fn a_new_volume_gets_exactly_the_size_of_the_rules() {
         for (required, limit, fs, expected) in [
             (0, 0, None, 1024 * MIB),
             (0, 100 * MIB + 5, None, 100 * MIB),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_cannot_be_is_told_apart() {
+    fn each_kind_of_impossible_size_has_its_error() {
         assert!(matches!(
             new_volume(range(MIB + 1, MIB + 2), rules(None)),
             Err(SizeError::RoundingExceedsLimit { rounded, .. }) if rounded == 2 * MIB
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_never_smaller_than_its_source_and_as_large_where_nothing_is_asked_for() {
+    fn a_copy_is_never_smaller_than_its_source_and_as_large_by_default() {
         for (required, limit, fs, expected) in [
             (0, 0, None, Ok(5 * MIB)),
             (0, 5 * MIB, None, Ok(5 * MIB)),

@@ -258,8 +258,8 @@ pub fn filesystem(
     }
     names::FILESYSTEMS
         .iter()
-        .find(|(known, _)| *known == fs_type)
-        .map(|(known, _)| Some(*known))
+        .find(|(name, _)| *name == fs_type)
+        .map(|(name, _)| Some(*name))
         .ok_or_else(|| InvalidRequest::UnknownFilesystem {
             field,
             fs_type: fs_type.to_owned(),
@@ -396,7 +396,7 @@ pub fn parameters(map: &HashMap<String, String>) -> Result<Parameters, InvalidRe
             names::RESERVED_FS_TYPE => {
                 reserved_fs_type = filesystem("parameters.csi.storage.k8s.io/fstype", value)?;
             }
-            known if names::CREATE_METADATA.contains(&known) => continue,
+            name if names::CREATE_METADATA.contains(&name) => continue,
             _ => return Err(InvalidRequest::UnknownParameter { key: key.clone() }),
         }
         parsed.kept.insert(key.clone(), value.clone());

@@ -98,7 +98,7 @@ impl ListFormat {
     }
 }
 
-/// How a list is shown, and which part of it.
+/// Output options of a list.
 #[derive(Debug, Clone, Args)]
 pub struct ListArgs {
     /// Output format

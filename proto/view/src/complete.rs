@@ -94,21 +94,21 @@ fn choice(arg: &Arg) -> Option<Vec<String>> {
 
 /// The value of a long option in a command line that is being typed, which a shell may have split at the `=`.
 pub fn option_value(words: &[OsString], option: &str) -> Option<OsString> {
-    let mut found = None;
+    let mut last = None;
     for (at, word) in words.iter().enumerate() {
         let next = |further: usize| words.get(at + further).cloned();
         if word == option {
-            found = match next(1) {
+            last = match next(1) {
                 Some(equals) if equals == "=" => next(2),
                 value => value,
             };
         } else if let Some(value) = word.to_str().and_then(|word| word.strip_prefix(option))
             && let Some(value) = value.strip_prefix('=')
         {
-            found = Some(value.into());
+            last = Some(value.into());
         }
     }
-    found.filter(|value| !value.is_empty())
+    last.filter(|value| !value.is_empty())
 }
 
 /// The words that are being typed, of the arguments with which a shell's script calls the program: those behind `--`.
@@ -260,9 +260,9 @@ mod tests {
         });
         let fit: Vec<&CompletionCandidate> = fit.collect();
         let visible = fit.iter().any(|one| !one.is_hide_set());
-        let mut seen = BTreeSet::new();
+        let mut ids = BTreeSet::new();
         let shown = fit.iter().filter(|one| !visible || !one.is_hide_set());
-        let shown = shown.filter(|one| one.get_id().is_none_or(|id| seen.insert(id)));
+        let shown = shown.filter(|one| one.get_id().is_none_or(|id| ids.insert(id)));
         shown
             .map(|one| one.get_value().to_string_lossy().into_owned())
             .collect()
@@ -285,8 +285,8 @@ mod tests {
             ("x drives --sockets=/a", None, "/d"),
             ("x", None, "/d"),
         ] {
-            let found = socket(&words(line), environment.map(Into::into), "/d");
-            assert_eq!(found, PathBuf::from(meant), "{line}");
+            let path = socket(&words(line), environment.map(Into::into), "/d");
+            assert_eq!(path, PathBuf::from(meant), "{line}");
         }
         let arguments = words("drivebay-agent -- drivebay-agent drive show");
         assert_eq!(typed(arguments), words("drivebay-agent drive show"));
@@ -488,8 +488,11 @@ mod tests {
         let line = Command::new("x").subcommand(Command::new("drive").subcommand(show));
         let mut line = with_candidates(line, of);
         let words = words("x drive show D");
-        let found = clap_complete::engine::complete(&mut line, words, 3, None).unwrap();
-        let values: Vec<&OsStr> = found.iter().map(CompletionCandidate::get_value).collect();
+        let candidates = clap_complete::engine::complete(&mut line, words, 3, None).unwrap();
+        let values: Vec<&OsStr> = candidates
+            .iter()
+            .map(CompletionCandidate::get_value)
+            .collect();
         assert_eq!(values, ["Drive"]);
     }
 }

@@ -54,7 +54,7 @@ mod tests {
     use drivebay_common::terminal::Terminal;
 
     #[test]
-    fn a_plan_says_what_would_change_and_what_would_not() {
+    fn a_plan_lists_what_would_change_and_what_would_not() {
         let cordon = Cordon {
             at: 1,
             by: "ann".into(),

@@ -78,9 +78,14 @@ pub fn volume_names<'a>(volume: &'a Volume, claim: &'a str) -> Names<'a> {
 /// Returns the claim that a volume was created for, or its Nomad volume, as NAMESPACE/NAME; empty if not known.
 pub fn claim(volume: &Volume) -> String {
     match &volume.created_for {
-        Some(known) if !known.claim.is_empty() => format!("{}/{}", known.namespace, known.claim),
-        Some(known) if !known.nomad_volume.is_empty() => {
-            format!("{}/{}", known.nomad_namespace, known.nomad_volume)
+        Some(created_for) if !created_for.claim.is_empty() => {
+            format!("{}/{}", created_for.namespace, created_for.claim)
+        }
+        Some(created_for) if !created_for.nomad_volume.is_empty() => {
+            format!(
+                "{}/{}",
+                created_for.nomad_namespace, created_for.nomad_volume
+            )
         }
         _ => String::new(),
     }
@@ -124,14 +129,14 @@ impl Sheet {
     }
 
     fn reason(&mut self, reason: &Reason) {
-        let told = printable(&reason.one_line(self.now));
-        self.item(&told);
+        let line = printable(&reason.one_line(self.now));
+        self.item(&line);
     }
 
     // Adds an entry of a list.
-    fn item(&mut self, told: &str) {
+    fn item(&mut self, text: &str) {
         self.text
-            .push_str(&self.terminal.hanging("  ", "    ", told));
+            .push_str(&self.terminal.hanging("  ", "    ", text));
     }
 
     pub fn ago(&self, moment: u64) -> String {
@@ -234,8 +239,8 @@ pub fn drive(
     }
     smart(&mut sheet, health.smart.as_ref(), wide);
     findings(&mut sheet, "Findings:", health.counting());
-    let known = health.findings.iter().filter(|one| one.acknowledged);
-    findings(&mut sheet, "Acknowledged:", known);
+    let acknowledged_findings = health.findings.iter().filter(|one| one.acknowledged);
+    findings(&mut sheet, "Acknowledged:", acknowledged_findings);
     findings(&mut sheet, "Conditions:", health.conditions.iter());
     let rejects = drive
         .rejects
@@ -294,14 +299,14 @@ fn smart(sheet: &mut Sheet, report: Option<&SmartReport>, wide: bool) {
         sheet.line("SMART", "not polled yet");
         return;
     };
-    let mut told = vec![format!("answered {}", sheet.ago(report.answered_at))];
+    let mut parts = vec![format!("answered {}", sheet.ago(report.answered_at))];
     if !report.device_type.is_empty() {
-        told.push(format!("as {}", report.device_type));
+        parts.push(format!("as {}", report.device_type));
     }
     if report.asleep {
-        told.push("asleep now, not woken".to_owned());
+        parts.push("asleep now, not woken".to_owned());
     }
-    sheet.line("SMART", &told.join(", "));
+    sheet.line("SMART", &parts.join(", "));
     if !report.failure.is_empty() {
         sheet.line("", &format!("last poll failed: {}", report.failure));
     }
@@ -320,14 +325,14 @@ fn smart(sheet: &mut Sheet, report: Option<&SmartReport>, wide: bool) {
             0 => String::new(),
             limit => format!(", limit {limit}"),
         };
-        let known = if finding.acknowledged {
+        let suffix = if finding.acknowledged {
             ", acknowledged"
         } else {
             ""
         };
         sheet.line(
             "",
-            &format!("{}{limit}: {}{known}", finding.reading, finding.code),
+            &format!("{}{limit}: {}{suffix}", finding.reading, finding.code),
         );
     }
 }
@@ -447,12 +452,12 @@ pub fn volume(
                 .health
                 .as_ref()
                 .and_then(|health| health.smart.as_ref());
-            let asked = smart.map_or_else(
+            let polled = smart.map_or_else(
                 || "SMART not polled yet".to_owned(),
                 |smart| format!("SMART answered {}", sheet.ago(smart.answered_at)),
             );
             let word = verdict(drive, paint);
-            sheet.painted("", &format!("{word}, {asked}"));
+            sheet.painted("", &format!("{word}, {polled}"));
         }
     }
     if volume.generation > 1 {

@@ -62,9 +62,9 @@ pub fn groups<'a>(entries: &[SnapshotEntry<'a>]) -> Vec<GroupEntry<'a>> {
     for entry in entries {
         if let Some(group) = &entry.snapshot.group {
             let members = Vec::new();
-            let known = groups.entry(&group.id);
-            let known = known.or_insert(GroupEntry { group, members });
-            known.members.push(*entry);
+            let group_entry = groups.entry(&group.id);
+            let group_entry = group_entry.or_insert(GroupEntry { group, members });
+            group_entry.members.push(*entry);
         }
     }
     groups.into_values().collect()
@@ -257,8 +257,8 @@ impl SnapshotTally {
         }
         if let Some(group) = &snapshot.group {
             let new = || (group.name.clone(), 0, group.members);
-            let known = self.groups.entry(group.id.clone()).or_insert_with(new);
-            known.1 += 1;
+            let counted = self.groups.entry(group.id.clone()).or_insert_with(new);
+            counted.1 += 1;
         }
     }
 

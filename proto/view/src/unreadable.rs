@@ -52,7 +52,7 @@ pub fn of_volume(volume: &Volume, its_drive: Option<&Drive>) -> Vec<String> {
     let mut places: Vec<(String, u64)> = Vec::new();
     for range in &volume.unreadable {
         let place = place(range);
-        match places.iter_mut().find(|(known, _)| *known == place) {
+        match places.iter_mut().find(|(other, _)| *other == place) {
             Some((_, bytes)) => *bytes += range.len,
             None => places.push((place, range.len)),
         }

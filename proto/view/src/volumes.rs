@@ -137,7 +137,7 @@ pub fn cells(volume: &Volume, wide: bool, usage: bool, besides: Besides, now: u6
 /// Returns the origin of the volume. Nomad's plugin creates volumes with the manual commands.
 fn made_by(volume: &Volume) -> &'static str {
     let created_for = volume.created_for.as_ref();
-    let is_nomads = created_for.is_some_and(|known| !known.nomad_volume.is_empty());
+    let is_nomads = created_for.is_some_and(|origin| !origin.nomad_volume.is_empty());
     match (volume.manual, is_nomads) {
         (true, true) => "Nomad",
         (true, false) => "by hand",

@@ -13,7 +13,7 @@ use super::terminal::Terminal;
 /// Control sequence that clears the screen.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
-/// Whether a list is shown again and again.
+/// Option that repeats a list until it is interrupted.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct WatchArg {
     /// Watch for changes: poll every 2 seconds, or at this interval

@@ -145,14 +145,14 @@ impl Health {
             .map(|volume| volume.drive.as_str())
             .collect();
         let mut suffering: BTreeMap<&str, Vec<&Volume>> = BTreeMap::new();
-        let known: BTreeSet<&str> = drives.iter().map(|drive| drive.id.as_str()).collect();
+        let ids: BTreeSet<&str> = drives.iter().map(|drive| drive.id.as_str()).collect();
         for volume in abnormal {
             let mut reasons = bad(volume);
             let drives_fault = reasons.all(|condition| {
                 condition::Reason::parse(&condition.reason)
                     .is_some_and(condition::Reason::is_of_drive)
             });
-            if drives_fault && known.contains(volume.drive.as_str()) {
+            if drives_fault && ids.contains(volume.drive.as_str()) {
                 suffering.entry(&volume.drive).or_default().push(volume);
             } else {
                 self.problems.push(of_volume(node, volume));
@@ -299,8 +299,8 @@ impl Problem {
         let severity = self.severity.as_str();
         let line = terminal.hanging(&format!("{severity}  "), "    ", &printable(&what));
         text.push_str(&line.replacen(severity, &terminal.paint.word(severity), 1));
-        let mut line = |indent: &str, told: &str| {
-            text.push_str(&terminal.hanging(indent, "      ", told));
+        let mut line = |indent: &str, content: &str| {
+            text.push_str(&terminal.hanging(indent, "      ", content));
         };
         for reason in &self.reasons {
             line("    ", &printable(&reason.one_line(now)));
@@ -391,7 +391,7 @@ pub fn wrong_drives(drives: &[Drive], abnormal: &[&Volume]) -> BTreeSet<String> 
 /// Returns everything with a code that keeps the drive from being used, or that users should know.
 pub fn reasons(drive: &Drive) -> Vec<Reason> {
     let (_, mut reasons) = own_trouble(drive);
-    let say = |code: &str, message: String| Reason {
+    let reason_of = |code: &str, message: String| Reason {
         code: code.to_owned(),
         message,
         since: None,
@@ -399,18 +399,23 @@ pub fn reasons(drive: &Drive) -> Vec<Reason> {
     let damaged: Vec<&Reject> = damage(drive).collect();
     let rejects = drive.rejects.iter();
     let others = rejects.filter(|reject| !damaged.contains(reject));
-    reasons.extend(others.map(|reject| say(&reject.code, reject.detail.clone())));
+    reasons.extend(others.map(|reject| reason_of(&reject.code, reject.detail.clone())));
     let is_blank = drive.known_state() == Some(DriveState::Available);
     if is_blank && drive.cordon.is_none() && !drive.takes_new_volumes() {
         let verdict = drive.shown_verdict();
         let why = format!("the drive is blank and {verdict}: it gets no volumes");
-        reasons.push(say("NoNewVolumes", why));
+        reasons.push(reason_of("NoNewVolumes", why));
     }
-    reasons.extend(drive.cordon.iter().map(|it| say("Cordoned", it.describe())));
+    reasons.extend(
+        drive
+            .cordon
+            .iter()
+            .map(|it| reason_of("Cordoned", it.describe())),
+    );
     let health = drive.health.iter();
     let given = health.filter_map(|health| health.acknowledged.as_ref());
     let given = given.filter(|_| drive.is_acknowledged());
-    reasons.extend(given.map(|it| say("Acknowledged", it.describe())));
+    reasons.extend(given.map(|it| reason_of("Acknowledged", it.describe())));
     reasons
 }
 
@@ -419,7 +424,7 @@ fn own_trouble(drive: &Drive) -> (Option<Severity>, Vec<Reason>) {
     let empty = DriveHealth::default();
     let health = drive.health.as_ref().unwrap_or(&empty);
     let mut reasons: Vec<Reason> = Vec::new();
-    let say = |code: &str, message: &str| Reason {
+    let reason_of = |code: &str, message: &str| Reason {
         code: code.to_owned(),
         message: message.to_owned(),
         since: None,
@@ -428,13 +433,13 @@ fn own_trouble(drive: &Drive) -> (Option<Severity>, Vec<Reason>) {
     let mut is = |one| severity = worse(one, severity);
     if drive.known_state() == Some(DriveState::Missing) {
         is(Severity::Missing);
-        reasons.push(say(
+        reasons.push(reason_of(
             "DriveMissing",
             "it is not found on this node; plug it in again. If it is gone for good, so are the volumes on it: delete them",
         ));
     } else if !drive.trouble.is_empty() {
         is(Severity::NoAnswer);
-        reasons.push(say(
+        reasons.push(reason_of(
             "DriveStuck",
             &format!(
                 "it does not answer: {}; see the kernel log, check cable, slot and power",
@@ -447,7 +452,7 @@ fn own_trouble(drive: &Drive) -> (Option<Severity>, Vec<Reason>) {
             "OursDamaged" => Severity::Damaged,
             _ => Severity::Inaccessible,
         });
-        reasons.push(say(&reject.code, &reject.detail));
+        reasons.push(reason_of(&reject.code, &reject.detail));
     }
     let verdict = drive.known_verdict().filter(|_| !drive.is_acknowledged());
     let verdict = match verdict {
@@ -477,12 +482,12 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
     let (mut severity, mut reasons) = own_trouble(drive);
     if reasons.is_empty() {
         // Reported by its volumes only, e.g. by an older agent.
-        let told: BTreeMap<&str, Reason> = suffering
+        let by_reason: BTreeMap<&str, Reason> = suffering
             .iter()
             .flat_map(|volume| bad(volume))
             .map(|condition| (condition.reason.as_str(), condition.into()))
             .collect();
-        reasons.extend(told.into_values());
+        reasons.extend(by_reason.into_values());
     }
     // The drive's own reasons are more specific than those of its volumes, unless these are more severe.
     let away = matches!(

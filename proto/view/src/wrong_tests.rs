@@ -58,7 +58,7 @@ fn text(health: &Health) -> String {
 }
 
 #[test]
-fn a_host_where_nothing_is_wrong_is_told_of_in_one_line() {
+fn a_host_where_nothing_is_wrong_is_reported_in_one_line() {
     let foreign = drive("wwn-x", "rejected", "UNKNOWN");
     let well = health(&[drive("wwn-a", "claimed", "GOOD"), foreign], &[]);
     assert!(well.well);
@@ -69,7 +69,7 @@ fn a_host_where_nothing_is_wrong_is_told_of_in_one_line() {
 }
 
 #[test]
-fn what_is_wrong_is_told_worst_first_and_a_drives_volumes_with_the_drive() {
+fn what_is_wrong_is_reported_worst_first_and_a_drives_volumes_with_the_drive() {
     let mut suspect = drive("wwn-a", "claimed", "SUSPECT");
     suspect.health.as_mut().unwrap().findings = vec![finding(
         "PendingSectors",
@@ -100,13 +100,13 @@ fn what_is_wrong_is_told_worst_first_and_a_drives_volumes_with_the_drive() {
         until: 0,
         otherwise: "SUSPECT".into(),
     });
-    let mut known = drive("wwn-h", "claimed", "BAD");
-    let of_known = known.health.as_mut().unwrap();
-    of_known.acknowledged = Some(Acknowledged {
+    let mut acknowledged = drive("wwn-h", "claimed", "BAD");
+    let its_health = acknowledged.health.as_mut().unwrap();
+    its_health.acknowledged = Some(Acknowledged {
         by: "ann".into(),
         ..Acknowledged::default()
     });
-    of_known.findings = vec![Finding {
+    its_health.findings = vec![Finding {
         acknowledged: true,
         ..finding("GrownDefectsMany", "replace it", 0)
     }];
@@ -132,13 +132,22 @@ fn what_is_wrong_is_told_worst_first_and_a_drives_volumes_with_the_drive() {
         volume("ro\u{1b}[2J", "wwn-c", &[("DEGRADED", "ReadOnly")]),
     ];
     volumes.extend(many);
-    let found = health(
-        &[suspect, bad, hot, gone, damaged, stuck, calmed, known],
+    let report = health(
+        &[
+            suspect,
+            bad,
+            hot,
+            gone,
+            damaged,
+            stuck,
+            calmed,
+            acknowledged,
+        ],
         &volumes,
     );
-    assert!(!found.well);
+    assert!(!report.well);
     assert_eq!(
-        text(&found),
+        text(&report),
         "\
 n1: 8 things are wrong
 
@@ -170,7 +179,7 @@ Notes:
     drive wwn-h is BAD, acknowledged by ann: GrownDefectsMany
 "
     );
-    let wide = found.text("n1", true, true, NOW, Terminal::NONE);
+    let wide = report.text("n1", true, true, NOW, Terminal::NONE);
     assert!(
         wide.contains("DATA_LOSS  n1: volume lost-id@n1 (lost)\n"),
         "{wide}"
@@ -185,9 +194,9 @@ fn a_drive_worn_out_is_a_warning_and_one_that_wears_is_a_note() {
     state.conditions = vec![finding("Wear", "replace it", 0)];
     assert!(health(std::slice::from_ref(&worn), &[]).well);
     worn.health.as_mut().unwrap().worn_out = true;
-    let found = health(&[worn], &[]);
-    assert_eq!(found.problems[0].severity, Severity::Warning);
-    assert!(found.notes.is_empty());
+    let report = health(&[worn], &[]);
+    assert_eq!(report.problems[0].severity, Severity::Warning);
+    assert!(report.notes.is_empty());
 }
 
 #[test]
@@ -195,21 +204,21 @@ fn values_that_cannot_be_true_are_a_note_also_of_a_drive_that_is_worn_out() {
     let mut odd = drive("wwn-a", "claimed", "GOOD");
     let state = odd.health.as_mut().unwrap();
     state.conditions = vec![finding("ImplausibleValues", "they are not used", 0)];
-    let found = health(std::slice::from_ref(&odd), &[]);
-    assert!(found.well);
-    assert_eq!(found.notes, ["drive wwn-a: they are not used"]);
+    let report = health(std::slice::from_ref(&odd), &[]);
+    assert!(report.well);
+    assert_eq!(report.notes, ["drive wwn-a: they are not used"]);
     odd.health.as_mut().unwrap().worn_out = true;
     assert!(health(&[odd], &[]).well);
 }
 
 #[test]
-fn a_volume_of_a_drive_that_nobody_tells_of_is_told_by_itself() {
-    let found = health(
+fn a_volume_of_an_unreported_drive_is_reported_by_itself() {
+    let report = health(
         &[],
         &[volume("v", "wwn-z", &[("INACCESSIBLE", "DriveMissing")])],
     );
     assert_eq!(
-        (found.problems[0].kind, found.problems[0].severity),
+        (report.problems[0].kind, report.problems[0].severity),
         (Kind::Volume, Severity::Inaccessible)
     );
 }
@@ -227,19 +236,19 @@ fn drives_that_were_not_polled_are_counted_and_keep_a_host_from_being_well() {
         polled("wwn-c", "GOOD", "polled"),
         polled("wwn-d", "GOOD", ""),
     ];
-    let found = health(&drives, &[]);
-    assert!(!found.well && found.awaits_polls());
+    let report = health(&drives, &[]);
+    assert!(!report.well && report.awaits_polls());
     assert_eq!(
-        text(&found),
+        text(&report),
         "n1: nothing is known to be wrong; 2 of 4 drives not polled since the agent started; ask again in a minute\n"
     );
     let bad = [polled("wwn-a", "BAD", "last-known")];
-    let found = health(&bad, &[]);
-    assert!(!found.well && !found.awaits_polls());
+    let report = health(&bad, &[]);
+    assert!(!report.well && !report.awaits_polls());
     assert!(
-        text(&found).contains("1 of 1 drive not polled"),
+        text(&report).contains("1 of 1 drive not polled"),
         "{}",
-        text(&found)
+        text(&report)
     );
     assert!(health(&drives[2..], &[]).well);
 }

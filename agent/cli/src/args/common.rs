@@ -7,19 +7,18 @@ use clap::Args;
 use super::Format;
 use drivebay_config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH};
 
-/// What is shown, and how.
+/// A drive or volume to show, and the output options.
 #[derive(Debug, Args)]
 pub struct ShowOne {
     /// A drive's identity, kernel name, link below /dev/disk/by-id or serial number; a volume's name, uuid, id,
     /// PersistentVolume, claim or device; or a unique prefix
     #[arg(value_name = "ID")]
     pub id: String,
-    /// How to show it, and where the agent is.
     #[command(flatten)]
     pub show: Show,
 }
 
-/// Where the config is.
+/// Path of the configuration.
 #[derive(Debug, Args)]
 pub struct ConfigArg {
     /// The config file (TOML)
@@ -27,7 +26,7 @@ pub struct ConfigArg {
     pub config: PathBuf,
 }
 
-/// Where the agent is.
+/// Path of the running agent's socket.
 #[derive(Debug, Args)]
 pub struct SocketArg {
     /// The agent's socket (`socket` under `[agent]` in its config)
@@ -35,13 +34,12 @@ pub struct SocketArg {
     pub socket: PathBuf,
 }
 
-/// How to show what the agent knows.
+/// Output format, and the agent whose inventory is shown.
 #[derive(Debug, Args)]
 pub struct Show {
     /// Output format; JSON and YAML have stable field names and sizes in bytes
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub output: Format,
-    /// Where the agent is.
     #[command(flatten)]
     pub socket: SocketArg,
 }

@@ -14,7 +14,7 @@ use drivebay_view::{
 use super::{ConfigArg, ShowOne, SocketArg};
 use crate::ack::LastDay;
 
-/// What can be done to one drive.
+/// Commands on one drive.
 #[derive(Debug, Subcommand)]
 pub enum DriveCommand {
     /// The same as `drivebay-agent drives`
@@ -102,7 +102,6 @@ Examples:
         /// Whether the light is on
         #[arg(value_enum)]
         light: Light,
-        /// Where the agent is.
         #[command(flatten)]
         socket: SocketArg,
     },
@@ -121,7 +120,6 @@ Examples:
         /// Its identity, in full
         #[arg(long, value_name = "IDENTITY")]
         confirm: Option<String>,
-        /// Where the agent is.
         #[command(flatten)]
         socket: SocketArg,
         /// Read if no agent runs.
@@ -143,7 +141,6 @@ Examples:
         /// Its identity, in full
         #[arg(long, value_name = "IDENTITY")]
         confirm: Option<String>,
-        /// Where the agent is.
         #[command(flatten)]
         socket: SocketArg,
     },
@@ -161,7 +158,6 @@ Examples:
         /// Its identity, in full
         #[arg(long, value_name = "IDENTITY")]
         confirm: Option<String>,
-        /// Where the agent is.
         #[command(flatten)]
         socket: SocketArg,
     },
@@ -205,10 +201,8 @@ pub struct DrivesArgs {
     /// Only these, by name or unique prefix
     #[arg(value_name = "DRIVE")]
     pub names: Vec<String>,
-    /// How to show them.
     #[command(flatten)]
     pub list: ListArgs,
-    /// How often.
     #[command(flatten)]
     pub watch: WatchArg,
     /// Include virtual devices and partitions (loop, ram, dm, ...)
@@ -223,7 +217,6 @@ pub struct DrivesArgs {
     /// Sort by this instead of by kernel name; with --watch, by health
     #[arg(long, value_enum, value_name = "BY")]
     pub sort: Option<DriveSort>,
-    /// Where the agent is.
     #[command(flatten)]
     pub socket: SocketArg,
 }

@@ -67,7 +67,6 @@ No drive is written to unless a class in the config selects it and it is provabl
 #[derive(Debug, Parser)]
 #[command(name = "drivebay-agent", version = drivebay_common::VERSION, after_help = format!("{START}\n\n{}", exit_codes(&FURTHER_EXIT_CODES)), max_term_width = 110)]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -88,7 +87,6 @@ Examples:
     /// Show the problems of this host, worst first, and what to do about them
     #[command(after_help = HEALTH_EXAMPLES)]
     Health {
-        /// How to show it, and where the agent is.
         #[command(flatten)]
         show: Show,
     },
@@ -208,7 +206,6 @@ Examples:
     NomadPlugin(super::nomad::NomadArgs),
     /// Have the running agent scan all drives now
     Rescan {
-        /// Where the agent is.
         #[command(flatten)]
         socket: SocketArg,
     },
@@ -223,7 +220,6 @@ Examples:
         /// off, error, warn, info, debug, trace; or target=level, separated by commas; or reset
         #[arg(value_name = "LEVEL")]
         level: Option<String>,
-        /// Where the agent is.
         #[command(flatten)]
         socket: SocketArg,
     },
@@ -250,7 +246,6 @@ Examples:
   drivebay-agent init                              writes /etc/drivebay/drivebay.toml
   drivebay-agent init --print                      shows what it would write")]
     Init {
-        /// Where it is written to.
         #[command(flatten)]
         config: ConfigArg,
         /// Print it; write no file

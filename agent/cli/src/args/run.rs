@@ -6,13 +6,12 @@ use super::{ConfigArg, LogFormat};
 use drivebay_config::HealthApi;
 use drivebay_page::PageListen;
 
-/// How the agent runs.
+/// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// The config.
     #[command(flatten)]
     pub config: ConfigArg,
-    /// How it runs.
     #[command(flatten)]
     pub options: RunOptions,
 }
@@ -48,7 +47,7 @@ mod tests {
     use crate::args::{Cli, Command};
 
     #[test]
-    fn the_health_api_words_mean_what_they_say() {
+    fn each_health_api_word_selects_its_api() {
         for (word, meaning) in [
             ("legacy", HealthApi::Legacy),
             ("v1.13", HealthApi::V1_13),

@@ -14,7 +14,7 @@ Examples:
   drivebay-agent smart explain -d megaraid,3 /dev/sda
   drivebay-agent smart explain dump.json -o json | jq -r .verdict";
 
-/// What can be done with SMART data.
+/// Commands on SMART data.
 #[derive(Debug, Subcommand)]
 pub enum SmartCommand {
     /// Show the facts, findings and verdict of a drive, with the rule behind each
@@ -26,7 +26,7 @@ pub enum SmartCommand {
     Explain(ExplainArgs),
 }
 
-/// What is explained, and how.
+/// Arguments of `smart explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// A file with smartctl's JSON, a device, or - for standard input

@@ -8,7 +8,7 @@ use drivebay_view::{args::ListArgs, watch::WatchArg};
 
 use super::{Show, SocketArg};
 
-/// What can be done with snapshots.
+/// Commands on snapshots.
 #[derive(Debug, Subcommand)]
 pub enum SnapshotCommand {
     /// Take a snapshot of a volume, or of several at one moment; they may be in use
@@ -62,7 +62,6 @@ Examples:
         /// Its name, in full
         #[arg(long, value_name = "NAME")]
         confirm: Option<String>,
-        /// Where the agent is.
         #[command(flatten)]
         socket: SocketArg,
     },
@@ -83,7 +82,6 @@ pub struct SnapshotCreateArgs {
     /// Age at which it is deleted, such as 36h or 7d, at least 1m; or none, to keep it until it is deleted
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = max_age)]
     pub max_age: MaxAge,
-    /// How to show it, and where the agent is.
     #[command(flatten)]
     pub show: Show,
 }
@@ -94,13 +92,10 @@ pub struct SnapshotsArgs {
     /// Only snapshots of these volumes, by name or unique prefix
     #[arg(value_name = "VOLUME")]
     pub names: Vec<String>,
-    /// How to show them.
     #[command(flatten)]
     pub list: ListArgs,
-    /// How often.
     #[command(flatten)]
     pub watch: WatchArg,
-    /// Where the agent is.
     #[command(flatten)]
     pub socket: SocketArg,
 }
@@ -120,7 +115,6 @@ pub struct CopyArgs {
     /// Return once copying has begun; do not wait for its end
     #[arg(long)]
     pub no_wait: bool,
-    /// Where the agent is.
     #[command(flatten)]
     pub socket: SocketArg,
 }
@@ -257,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn every_snapshot_command_asks_the_agent_at_the_socket_that_is_typed() {
+    fn every_snapshot_command_calls_the_agent_at_the_socket_that_is_typed() {
         for line in [
             &["snapshots"][..],
             &["snapshot", "ls"],

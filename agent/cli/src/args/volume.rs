@@ -12,7 +12,7 @@ use drivebay_view::{
 use super::{CopyArgs, Show, ShowOne, SocketArg};
 use drivebay_common::sizes::parse_size;
 
-/// What can be asked of one volume, or done to it.
+/// Commands on one volume.
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
     /// Show all details of a volume: conditions, mounts, and the health of its drive
@@ -33,7 +33,6 @@ Examples:
     Check {
         /// Name, uuid, id, PersistentVolume, claim or device, or a unique prefix
         volume: String,
-        /// Where the agent is.
         #[command(flatten)]
         socket: SocketArg,
     },
@@ -88,7 +87,6 @@ Examples:
         /// The volume's name, uuid or id, or its mount point
         #[arg(value_name = "NAME|DIR")]
         what: String,
-        /// Where the agent is.
         #[command(flatten)]
         socket: SocketArg,
     },
@@ -104,7 +102,6 @@ Examples:
         /// New size of the whole volume with its unit, such as 200GiB
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         size: u64,
-        /// How to show it, and where the agent is.
         #[command(flatten)]
         show: Show,
     },
@@ -125,7 +122,6 @@ Examples:
         /// Wait until its space is erased, and show progress
         #[arg(long, requires = "confirm")]
         wait: bool,
-        /// Where the agent is.
         #[command(flatten)]
         socket: SocketArg,
     },
@@ -209,7 +205,6 @@ pub struct CreateArgs {
     /// Mount options of the volume, separated by commas, in addition to the class's
     #[arg(long, value_name = "OPTIONS", conflicts_with = "block")]
     pub mount_options: Option<String>,
-    /// How to show it, and where the agent is.
     #[command(flatten)]
     pub show: Show,
 }
@@ -235,7 +230,6 @@ pub struct MountArgs {
     /// Mount every volume that has a persisted mount
     #[arg(long)]
     pub persisted: bool,
-    /// Where the agent is.
     #[command(flatten)]
     pub socket: SocketArg,
 }
@@ -254,7 +248,6 @@ pub struct PreferArgs {
     /// Operator, for the record; required where the environment has no user name, as in kubectl exec
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
-    /// Where the agent is.
     #[command(flatten)]
     pub socket: SocketArg,
 }
@@ -267,7 +260,6 @@ pub struct QuarantineArgs {
     /// Its name, in full
     #[arg(long, value_name = "NAME")]
     pub confirm: Option<String>,
-    /// Where the agent is.
     #[command(flatten)]
     pub socket: SocketArg,
 }
@@ -280,7 +272,6 @@ pub struct PvArgs {
     /// For whom.
     #[command(flatten)]
     pub claim: PvClaimArgs,
-    /// Where the agent is.
     #[command(flatten)]
     pub socket: SocketArg,
 }
@@ -291,10 +282,8 @@ pub struct VolumesArgs {
     /// Only these, by name or unique prefix
     #[arg(value_name = "VOLUME")]
     pub names: Vec<String>,
-    /// How to show them.
     #[command(flatten)]
     pub list: ListArgs,
-    /// How often.
     #[command(flatten)]
     pub watch: WatchArg,
     /// Only volumes of this class of drives
@@ -309,7 +298,6 @@ pub struct VolumesArgs {
     /// Sort by this instead of by name; with --watch, by condition
     #[arg(long, value_enum, value_name = "BY")]
     pub sort: Option<VolumeSort>,
-    /// Where the agent is.
     #[command(flatten)]
     pub socket: SocketArg,
 }

@@ -24,9 +24,9 @@ fn explained(file: &str) -> Explanations {
 
 #[test]
 fn each_finding_is_shown_with_its_rule_and_every_line_fits_80_columns() {
-    let found = explained(&format!("{DRIVES}/scsi-grown-defects.json"));
-    assert_eq!(found.verdict(), Verdict::Bad);
-    let text = found.render(Format::Table).unwrap();
+    let explanations = explained(&format!("{DRIVES}/scsi-grown-defects.json"));
+    assert_eq!(explanations.verdict(), Verdict::Bad);
+    let text = explanations.render(Format::Table).unwrap();
     for part in [
         "verdict      BAD\n",
         "GrownDefectsMany: Elements in grown defect list: 16396, limit 1000\n",
@@ -45,12 +45,12 @@ fn each_finding_is_shown_with_its_rule_and_every_line_fits_80_columns() {
             {
                 continue;
             }
-            let found = run(&args(&path)).unwrap();
-            let text = found.render(Format::Table).unwrap();
+            let explanations = run(&args(&path)).unwrap();
+            let text = explanations.render(Format::Table).unwrap();
             for line in text.lines() {
                 assert!(line.width() <= WIDTH, "{}: {line}", path.display());
             }
-            let lines = found.0.iter();
+            let lines = explanations.0.iter();
             let lines = lines.flat_map(|one| one.findings().into_iter().chain(one.conditions()));
             for line in lines {
                 assert!(line.rule.is_some(), "{}: {}", path.display(), line.message);
@@ -61,8 +61,8 @@ fn each_finding_is_shown_with_its_rule_and_every_line_fits_80_columns() {
 
 #[test]
 fn the_json_has_facts_findings_conditions_and_rules() {
-    let found = explained(&format!("{DRIVES}/nvme-worn-out.json"));
-    let json: Value = serde_json::from_str(&found.render(Format::Json).unwrap()).unwrap();
+    let explanations = explained(&format!("{DRIVES}/nvme-worn-out.json"));
+    let json: Value = serde_json::from_str(&explanations.render(Format::Json).unwrap()).unwrap();
     assert_eq!(json["verdict"], "SUSPECT");
     assert_eq!(json["facts"]["unsafe-shutdowns"], 213);
     assert_eq!(json["findings"][0]["rule"]["code"], "EnduranceExhausted");
@@ -98,11 +98,15 @@ fn each_of_several_answers_is_judged_and_the_worst_decides() {
         (format!("{good}\n{unknown}"), Verdict::Unknown, 2),
         (format!("{unknown}{bad}"), Verdict::Bad, 2),
     ] {
-        let found = of_text(&text).unwrap();
-        assert_eq!((found.verdict(), found.0.len()), (verdict, count));
-        let shown = found.render(Format::Table).unwrap();
+        let explanations = of_text(&text).unwrap();
+        assert_eq!(
+            (explanations.verdict(), explanations.0.len()),
+            (verdict, count)
+        );
+        let shown = explanations.render(Format::Table).unwrap();
         assert_eq!(shown.matches("\nverdict ").count(), count, "{shown}");
-        let json: Value = serde_json::from_str(&found.render(Format::Json).unwrap()).unwrap();
+        let json: Value =
+            serde_json::from_str(&explanations.render(Format::Json).unwrap()).unwrap();
         assert_eq!(json.as_array().map_or(1, Vec::len), count);
     }
     // An invalid one is not skipped.
@@ -139,8 +143,8 @@ fn the_exit_code_is_the_verdicts() {
         ("standby-message.json", 30),
         ("scsi-hdd-text-before.txt", 0),
     ] {
-        let found = explained(&format!("{OUTPUTS}/{file}"));
-        assert_eq!(exit_code(found.verdict()), code, "{file}");
+        let explanations = explained(&format!("{OUTPUTS}/{file}"));
+        assert_eq!(exit_code(explanations.verdict()), code, "{file}");
     }
 }
 
@@ -160,7 +164,7 @@ fn rates_are_fractions_and_bytes_have_a_unit() {
 }
 
 #[test]
-fn what_is_unknown_says_why() {
+fn an_unknown_verdict_has_its_reason() {
     let text = explained(&format!("{OUTPUTS}/open-failed.json"));
     let text = text.render(Format::Table).unwrap();
     assert!(text.contains("verdict      UNKNOWN\n"), "{text}");
@@ -173,7 +177,7 @@ fn what_is_unknown_says_why() {
 #[test]
 fn what_is_not_smartctls_json_is_refused_with_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
-    let said = |content: &str| {
+    let message = |content: &str| {
         let path = dir.path().join("dump");
         std::fs::write(&path, content).unwrap();
         let error = run(&args(&path)).unwrap_err();
@@ -185,7 +189,7 @@ fn what_is_not_smartctls_json_is_refused_with_what_to_do() {
         ("{\"a\": 1}", "it is not smartctl's"),
         ("{\"smartctl\": {\"version\": [7,", "ends in the middle"),
     ] {
-        let error = said(content);
+        let error = message(content);
         assert!(
             error.starts_with("FILE is not smartctl's JSON: "),
             "{error}"
@@ -217,23 +221,23 @@ fn a_type_of_device_is_for_a_device() {
 }
 
 /// Polls with a smartctl that prints this file and exits with this code. The device exists on every machine.
-fn asked_with(file: &str, code: u8) -> Result<Outcome, ExplainError> {
+fn poll_with(file: &str, code: u8) -> Result<Outcome, ExplainError> {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let smartctl = dir.path().join("smartctl");
     let script = format!("#!/bin/sh\n/bin/cat '{file}'\nexit {code}\n");
     std::fs::write(&smartctl, script).unwrap();
     std::fs::set_permissions(&smartctl, std::fs::Permissions::from_mode(0o755)).unwrap();
-    asked(Path::new("/dev/null"), None, Some(smartctl))
+    poll_device(Path::new("/dev/null"), None, Some(smartctl))
 }
 
 #[test]
-fn a_device_is_asked_and_what_hinders_it_is_named() {
+fn a_device_is_polled_and_what_hinders_it_is_named() {
     assert!(input::is_device(Path::new("/dev/null")));
-    let outcome = asked_with(&format!("{DRIVES}/scsi-grown-defects.json"), 0).unwrap();
+    let outcome = poll_with(&format!("{DRIVES}/scsi-grown-defects.json"), 0).unwrap();
     assert_eq!(Explained::of(outcome).verdict(), Verdict::Bad);
     // A failure of the drive, not of the command.
-    let outcome = asked_with(&format!("{OUTPUTS}/open-failed.json"), 2).unwrap();
+    let outcome = poll_with(&format!("{OUTPUTS}/open-failed.json"), 2).unwrap();
     assert_eq!(Explained::of(outcome).verdict(), Verdict::Unknown);
 
     let dir = tempfile::tempdir().unwrap();
@@ -242,12 +246,12 @@ fn a_device_is_asked_and_what_hinders_it_is_named() {
     let text = text.replace("No such device or address", "Permission denied");
     assert!(text.contains("Permission denied"));
     std::fs::write(&denied, text).unwrap();
-    let error = asked_with(&denied.display().to_string(), 2).unwrap_err();
+    let error = poll_with(&denied.display().to_string(), 2).unwrap_err();
     assert!(matches!(error, ExplainError::Permission { .. }), "{error}");
     assert!(error.to_string().contains("run as root"), "{error}");
 
     let missing = dir.path().join("no-smartctl-here/smartctl");
-    let error = asked(Path::new("/dev/null"), None, Some(missing)).unwrap_err();
+    let error = poll_device(Path::new("/dev/null"), None, Some(missing)).unwrap_err();
     assert!(matches!(error, ExplainError::NotAsked { .. }), "{error}");
     assert!(
         error.to_string().contains("install smartmontools"),

@@ -35,13 +35,13 @@ pub enum NomadError {
     #[error("volume {volume} was not made by Nomad's plugin; nothing was changed")]
     NotOurs { volume: String },
     #[error(
-        "volume {volume} has {what} {has:?}, not {asked:?}, and keeps it; create another volume"
+        "volume {volume} has {what} {has:?}, not {requested:?}, and keeps it; create another volume"
     )]
     Differs {
         volume: String,
         what: &'static str,
         has: String,
-        asked: String,
+        requested: String,
     },
     #[error(
         "capacity_max {} is too small: the smallest volume of this class for capacity_min has {}",

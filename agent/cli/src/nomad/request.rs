@@ -149,12 +149,12 @@ fn parameters(json: &str) -> Result<Parameters, RequestError> {
     if let Some(named) = &texts.fs_type {
         validate::filesystem("parameters.fsType", named)?;
     }
-    let said = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let nonempty = |text: Option<String>| text.filter(|text| !text.is_empty());
     Ok(Parameters {
-        class: said(texts.class),
-        fs_type: said(texts.fs_type),
-        mkfs_options: said(texts.mkfs_options),
-        mount_options: said(texts.mount_options),
+        class: nonempty(texts.class),
+        fs_type: nonempty(texts.fs_type),
+        mkfs_options: nonempty(texts.mkfs_options),
+        mount_options: nonempty(texts.mount_options),
         owner: Owner {
             uid: number("uid", texts.uid, 10)?,
             gid: number("gid", texts.gid, 10)?,
@@ -200,11 +200,11 @@ fn bytes(
 }
 
 /// Returns the arguments of `volume create` for the same volume.
-pub fn create_args(asked: &Create) -> CreateArgs {
-    let parameters = asked.parameters.clone();
+pub fn create_args(spec: &Create) -> CreateArgs {
+    let parameters = spec.parameters.clone();
     CreateArgs {
-        name: asked.target.volume.clone(),
-        size: asked.smallest,
+        name: spec.target.volume.clone(),
+        size: spec.smallest,
         class: parameters.class,
         fs: parameters.fs_type,
         block: false,
@@ -239,19 +239,19 @@ pub mod tests {
                 ("DHV_PARAMETERS", "null"),
             ];
             let all = other.iter().chain(usual.iter());
-            let value = all.into_iter().find(|(known, _)| *known == name)?.1;
+            let value = all.into_iter().find(|(key, _)| *key == name)?.1;
             (value != "unset").then(|| value.into())
         }
     }
 
     /// A create with these parameters.
-    pub fn asked(parameters: &str) -> Create {
+    pub fn spec_with(parameters: &str) -> Create {
         Create::read(variables(&[("DHV_PARAMETERS", parameters)])).unwrap()
     }
 
     #[test]
     fn a_volume_is_named_and_mounted_by_the_id_alone() {
-        let plain = asked("null");
+        let plain = spec_with("null");
         assert_eq!(plain.target.volume, format!("nomad-{ID}"));
         let at = Path::new("/opt/nomad/data/host_volumes").join(ID);
         assert_eq!(plain.target.at, at);
@@ -270,8 +270,8 @@ pub mod tests {
     #[test]
     fn what_nomads_user_calls_it_is_for_people_and_may_be_missing() {
         let called = |other: &[(&str, &str)]| {
-            let known = Create::read(variables(other)).unwrap().created_for;
-            (known.nomad_namespace, known.nomad_volume)
+            let created_for = Create::read(variables(other)).unwrap().created_for;
+            (created_for.nomad_namespace, created_for.nomad_volume)
         };
         assert_eq!(called(&[]), ("default".into(), "db".into()));
         let unnamed = [("DHV_VOLUME_NAME", "unset"), ("DHV_NAMESPACE", "unset")];
@@ -280,7 +280,7 @@ pub mod tests {
 
     #[test]
     fn a_variable_that_is_missing_or_could_be_another_path_is_refused() {
-        for (name, value, says) in [
+        for (name, value, part) in [
             ("DHV_VOLUME_ID", "unset", "executed by Nomad"),
             ("DHV_VOLUME_ID", "../../etc", "DHV_VOLUME_ID"),
             ("DHV_VOLUME_ID", "", "DHV_VOLUME_ID"),
@@ -296,13 +296,13 @@ pub mod tests {
             ("DHV_PARAMETERS", r#"{"mode":"17777"}"#, "mode"),
         ] {
             let refused = Create::read(variables(&[(name, value)])).unwrap_err();
-            assert!(refused.to_string().contains(says), "{name}: {refused}");
+            assert!(refused.to_string().contains(part), "{name}: {refused}");
         }
     }
 
     #[test]
     fn parameters_are_those_of_a_storage_class_and_of_the_root_directory() {
-        let all = asked(
+        let all = spec_with(
             r#"{"class":"fast","fsType":"xfs","mkfsOptions":"-m reflink=1","mountOptions":"noatime","uid":"1000","gid":"1001","mode":"0750"}"#,
         );
         let owner = Owner {

@@ -51,10 +51,10 @@ async fn create_one(
     let request = request(volume, args, unix_seconds())?;
     let what = format!("taking snapshot {}", printable(&request.name));
     let call = client.raw.create_snapshot(request);
-    let answer = client.asked.answered_within(DEADLINE, call);
+    let answer = client.agent.answered_within(DEADLINE, call);
     let answer = waiting(&what, answer).await?.into_inner();
     let snapshot = answer.snapshot.filter(|_| answer.volume_id == volume.id);
-    let snapshot = snapshot.ok_or_else(|| client.asked.senseless("no snapshot of the volume"))?;
+    let snapshot = snapshot.ok_or_else(|| client.agent.senseless("no snapshot of the volume"))?;
     let is_there = volume.snapshots.iter().any(|one| one.id == snapshot.id);
     let entry = SnapshotEntry {
         volume,
@@ -79,12 +79,12 @@ async fn create_group(
         printable(&request.name)
     );
     let call = client.raw.create_group_snapshot(request);
-    let answer = client.asked.answered_within(GROUP_DEADLINE, call);
+    let answer = client.agent.answered_within(GROUP_DEADLINE, call);
     let answer = waiting(&what, answer).await?.into_inner();
-    let senseless = |what: &'static str| client.asked.senseless(what);
+    let senseless = |what: &'static str| client.agent.senseless(what);
     let group = answer.group.ok_or_else(|| senseless("no group"))?;
-    let known = groups(&entries(&inventory.volumes));
-    let is_there = known.iter().any(|known| known.group.id == group.id);
+    let existing = groups(&entries(&inventory.volumes));
+    let is_there = existing.iter().any(|entry| entry.group.id == group.id);
     let members = answer.members.into_iter().map(|member| {
         let mut all = volumes.iter();
         let volume = all.find(|volume| volume.id == member.volume_id)?;
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_is_said_with_its_volume_sizes_and_id() {
+    fn a_taken_snapshot_is_reported_with_its_volume_sizes_and_id() {
         let inventory = inventory();
         let entry = name::snapshot(&inventory, "w-1").unwrap();
         assert_eq!(
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_was_taken_is_said_with_each_snapshot() {
+    fn a_taken_group_is_reported_with_each_snapshot() {
         let mut inventory = inventory();
         in_group(&mut inventory, &["w-1", "d-1"], "nightly");
         for volume in &mut inventory.volumes {
@@ -319,10 +319,10 @@ mod tests {
                 snapshot.expires_at = 7 * 86_400;
             }
         }
-        let found = ["w-1", "d-1"].map(|named| name::snapshot(&inventory, named).unwrap());
-        let group = found[0].snapshot.group.as_ref().unwrap();
+        let members = ["w-1", "d-1"].map(|named| name::snapshot(&inventory, named).unwrap());
+        let group = members[0].snapshot.group.as_ref().unwrap();
         assert_eq!(
-            taken_group(group, &found, false, 3600),
+            taken_group(group, &members, false, 3600),
             "group nightly is created: 2 snapshots, id uuid-nightly@n; expires in 6d23h\n  \
              w-1: volume web, 10 GiB, reserve 2 GiB, id uuid-w-1@n\n  \
              d-1: volume db, 10 GiB, reserve 2 GiB, id uuid-d-1@n\n\

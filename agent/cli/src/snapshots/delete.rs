@@ -34,14 +34,14 @@ pub(crate) async fn delete(
         Some(SnapshotOrGroup::Snapshot(entry)) => {
             let id = entry.snapshot.id.clone();
             let call = client.raw.delete_snapshot(DeleteSnapshotRequest { id });
-            client.asked.answered_within(DELETE_DEADLINE, call).await?;
+            client.agent.answered_within(DELETE_DEADLINE, call).await?;
             format!("snapshot {} is deleted", printable(&entry.snapshot.name))
         }
         Some(SnapshotOrGroup::Group(entry)) => {
             let id = entry.group.id.clone();
             let request = DeleteGroupSnapshotRequest { id };
             let call = client.raw.delete_group_snapshot(request);
-            client.asked.answered_within(DELETE_DEADLINE, call).await?;
+            client.agent.answered_within(DELETE_DEADLINE, call).await?;
             let (name, many) = (printable(&entry.group.name), entry.members.len());
             format!("group {name} is deleted, {}", count(many, "snapshot"))
         }
@@ -64,11 +64,11 @@ fn may_delete<'a>(
         PickError::OnlyBeginning { .. } => confirm == Some(named),
         PickError::Several { .. } => false,
     };
-    let found = match name::snapshot_or_group(inventory, named) {
+    let target = match name::snapshot_or_group(inventory, named) {
         Err(error) if is_gone(&error) && knows_all(inventory) => return Ok(None),
-        found => found?,
+        picked => picked?,
     };
-    let (name, shown) = match &found {
+    let (name, shown) = match &target {
         SnapshotOrGroup::Snapshot(entry) => {
             let name = &entry.snapshot.name;
             if let Some(group) = &entry.snapshot.group {
@@ -82,7 +82,7 @@ fn may_delete<'a>(
         SnapshotOrGroup::Group(entry) => (&entry.group.name, show_group(entry)),
     };
     match confirm {
-        Some(typed) if typed == name => Ok(Some(found)),
+        Some(typed) if typed == name => Ok(Some(target)),
         Some(typed) => Err(SnapshotError::WrongConfirmation {
             typed: typed.to_owned(),
             name: name.clone(),
@@ -137,16 +137,16 @@ mod tests {
         *,
     };
 
-    fn id(found: Option<SnapshotOrGroup<'_>>) -> Option<String> {
-        found.map(|it| it.names().id.to_owned())
+    fn id(target: Option<SnapshotOrGroup<'_>>) -> Option<String> {
+        target.map(|it| it.names().id.to_owned())
     }
 
     #[test]
     fn only_a_snapshot_whose_name_is_confirmed_is_deleted_and_a_repeat_succeeds() {
         let mut all = inventory();
         for named in ["d-1", "uuid-d-1", "uuid-d-1@n"] {
-            let found = may_delete(&all, named, Some("d-1")).unwrap();
-            assert_eq!(id(found).as_deref(), Some("uuid-d-1@n"));
+            let target = may_delete(&all, named, Some("d-1")).unwrap();
+            assert_eq!(id(target).as_deref(), Some("uuid-d-1@n"));
             for confirm in [None, Some("d"), Some("")] {
                 let error = may_delete(&all, named, confirm).unwrap_err();
                 assert_eq!(error.code(), USAGE, "{error}");
@@ -171,8 +171,8 @@ mod tests {
         let mut all = inventory();
         in_group(&mut all, &["w-1", "d-1"], "nightly");
         for named in ["nightly", "uuid-nightly", "uuid-nightly@n"] {
-            let found = may_delete(&all, named, Some("nightly")).unwrap();
-            assert_eq!(id(found).as_deref(), Some("uuid-nightly@n"));
+            let target = may_delete(&all, named, Some("nightly")).unwrap();
+            assert_eq!(id(target).as_deref(), Some("uuid-nightly@n"));
             for confirm in [None, Some("night"), Some("w-1")] {
                 let error = may_delete(&all, named, confirm).unwrap_err();
                 assert_eq!(error.code(), USAGE, "{error}");

@@ -8,20 +8,20 @@ use super::{
 use crate::{Cli, Command, SnapshotCommand};
 
 fn list(inventory: &InventoryUpdate, line: &[&str]) -> Result<String, CommandError> {
-    let look = OutputTarget {
+    let target = OutputTarget {
         now: 0,
         terminal: Terminal::NONE,
     };
     match Cli::parse_from(["x"].iter().chain(line)).command {
         Command::Snapshots(args) | Command::Snapshot(SnapshotCommand::List(args)) => {
-            render(inventory, &args, look)
+            render(inventory, &args, target)
         }
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn snapshots_of_the_volumes_that_are_named_are_listed_and_an_empty_list_says_why() {
+fn snapshots_of_the_volumes_that_are_named_are_listed_and_an_empty_list_has_its_reason() {
     let mut inventory = inventory();
     let text = list(&inventory, &["snapshots"]).unwrap();
     assert_eq!(

@@ -71,7 +71,7 @@ pub(super) trait DriveReader: Clone + Send + Sync + 'static {
         job: Probe,
         limit: Duration,
     ) -> impl Future<Output = Result<Probed, RunError<ProbeError>>> + Send;
-    fn look(
+    fn read_contents(
         &self,
         job: ReadDrive,
         limit: Duration,
@@ -84,7 +84,7 @@ impl DriveReader for Pool {
         self.run((&id, Slot::Foreground), job, limit).await
     }
 
-    async fn look(
+    async fn read_contents(
         &self,
         job: ReadDrive,
         limit: Duration,
@@ -99,7 +99,7 @@ impl DriveReader for Pool {
 #[derive(Debug, Default)]
 pub struct Questions {
     open: JoinSet<ProbeResults>,
-    asked: HashMap<task::Id, Question>,
+    queries: HashMap<task::Id, Question>,
     /// Results for the next scan.
     answers: Vec<(DriveRef, ProbeResults)>,
     /// Kernel names of drives that the next scan queries again.
@@ -125,7 +125,7 @@ impl Questions {
                     .collect();
             }
             match self.next().await {
-                Some((_, Some(question), seen)) => self.ended(question, seen),
+                Some((_, Some(question), entry)) => self.ended(question, entry),
                 Some(_) => {}
                 None => std::future::pending().await,
             }
@@ -140,8 +140,8 @@ impl Questions {
     /// Processes the queries that have ended by now.
     fn collect(&mut self) {
         while let Some(ended) = self.open.try_join_next_with_id() {
-            if let (_, Some(question), seen) = self.joined(ended) {
-                self.ended(question, seen);
+            if let (_, Some(question), entry) = self.joined(ended) {
+                self.ended(question, entry);
             }
         }
     }
@@ -150,35 +150,35 @@ impl Questions {
         &mut self,
         ended: Result<(task::Id, ProbeResults), task::JoinError>,
     ) -> (task::Id, Option<Question>, ProbeResults) {
-        let (id, seen) = match ended {
+        let (id, entry) = match ended {
             Ok(ended) => ended,
             // A query that panicked leaves its drive unscanned.
             Err(error) => (error.id(), not_scanned()),
         };
-        (id, self.asked.remove(&id), seen)
+        (id, self.queries.remove(&id), entry)
     }
 
     /// Keeps the result of an earlier scan's query for the next scan.
-    fn ended(&mut self, question: Question, seen: ProbeResults) {
+    fn ended(&mut self, question: Question, entry: ProbeResults) {
         if question.again {
             self.again.insert(question.drive.kernel_name.clone());
         }
-        self.answers.push((question.drive, seen));
+        self.answers.push((question.drive, entry));
     }
 
-    fn ask(
+    fn query(
         &mut self,
         drive: DriveRef,
         question: impl Future<Output = ProbeResults> + Send + 'static,
     ) -> task::Id {
         let id = self.open.spawn(question).id();
         let again = false;
-        self.asked.insert(id, Question { drive, again });
+        self.queries.insert(id, Question { drive, again });
         id
     }
 
     fn of(&mut self, drive: &DriveRef) -> Option<&mut Question> {
-        let mut open = self.asked.values_mut();
+        let mut open = self.queries.values_mut();
         open.find(|question| question.drive == *drive)
     }
 }
@@ -215,14 +215,14 @@ pub(super) async fn gather(
     // Results of drives that are gone are dropped.
     let mut answers = mem::take(&mut questions.answers);
     let again = mem::take(&mut questions.again);
-    let mut seen: Vec<ProbeResults> = vec![not_scanned(); targets.len()];
+    let mut entries: Vec<ProbeResults> = vec![not_scanned(); targets.len()];
     let permits = Arc::new(Semaphore::new(settings.at_once.max(1)));
     let (overdue, mut overdues) = mpsc::channel(targets.len().max(1));
     let shows = only.is_some_and(BTreeSet::is_empty);
     // Queries that this scan waits for: index of the target, and whether it is the drive's first result.
     let mut waiting: HashMap<task::Id, (usize, bool)> = HashMap::new();
     for (index, target) in targets.into_iter().enumerate() {
-        let Some(slot) = seen.get_mut(index) else {
+        let Some(slot) = entries.get_mut(index) else {
             continue;
         };
         let Some(policy) = target.probe else {
@@ -235,43 +235,43 @@ pub(super) async fn gather(
             // A kernel name may be reused; only the same device's previous result counts.
             .filter(|old| DriveRef::from(&old.facts) == drive)
             .map(ProbeResults::from);
-        let asked = only.is_none_or(|names| names.contains(&drive.kernel_name))
+        let is_requested = only.is_none_or(|names| names.contains(&drive.kernel_name))
             || again.contains(&drive.kernel_name);
         let answer = answers.iter().position(|(of, _)| *of == drive);
         let answer = answer.map(|at| answers.swap_remove(at).1);
-        let is_shown = answer.is_some() && !asked;
+        let is_shown = answer.is_some() && !is_requested;
         let old = answer.or(old);
         if let Some(answer) = old.as_ref().filter(|_| is_shown) {
             *slot = answer.clone();
             continue;
         }
         if let Some(open) = questions.of(&drive) {
-            open.again |= asked;
+            open.again |= is_requested;
             *slot = still_silent(old);
             continue;
         }
         // A scan that only reports results does not query failed drives again; else two of them would be queried in turn without end.
         let is_kept = |old: &ProbeResults| old.is_well() || (shows && old.trouble.is_some());
-        if let Some(old) = old.as_ref().filter(|old| !asked && is_kept(old)) {
+        if let Some(old) = old.as_ref().filter(|old| !is_requested && is_kept(old)) {
             *slot = old.clone();
             continue;
         }
         *slot = still_silent(old.clone());
         let (reader, permits, overdue) = (reader.clone(), Arc::clone(&permits), overdue.clone());
         let (limit, patience) = (settings.deadline, settings.patience);
-        let known = old.as_ref().and_then(|old| old.contents.as_ref());
-        let (of, begun) = (drive.clone(), known.map(Contents::stamp));
+        let contents = old.as_ref().and_then(|old| old.contents.as_ref());
+        let (of, begun) = (drive.clone(), contents.map(Contents::stamp));
         let is_first = old.is_none();
-        let id = questions.ask(drive, async move {
+        let id = questions.query(drive, async move {
             // The semaphore is never closed.
             let permit = permits.acquire_owned().await;
             let mut seeing = pin!(async {
-                let seen = see(&reader, of, policy, old, limit).await;
-                ProbeResults { begun, ..seen }
+                let entry = see(&reader, of, policy, old, limit).await;
+                ProbeResults { begun, ..entry }
             });
             if let Some(patience) = patience {
-                if let Ok(seen) = timeout(patience, &mut seeing).await {
-                    return seen;
+                if let Ok(entry) = timeout(patience, &mut seeing).await {
+                    return entry;
                 }
                 // The permit is released, so that others are queried meanwhile.
                 drop(permit);
@@ -286,7 +286,7 @@ pub(super) async fn gather(
         tokio::select! {
             Some((id, question, answer)) = questions.next() => {
                 let place = waiting.remove(&id);
-                let slot = place.and_then(|(index, _)| seen.get_mut(index));
+                let slot = place.and_then(|(index, _)| entries.get_mut(index));
                 if let Some((index, true)) = place && answer.is_well() {
                     // The receiver may be gone.
                     let _ = answered.send((index, answer.clone()));
@@ -302,7 +302,7 @@ pub(super) async fn gather(
             }
         }
     }
-    seen
+    entries
 }
 
 /// Returns the entry of a drive that has been queried and has not responded yet: its previous one; if there was none, one with that as the
@@ -335,13 +335,13 @@ async fn see(
         Err(RunError::Job(error)) => Err(error),
         Err(error) => return no_answer(&error, old),
     };
-    let mut seen = ProbeResults {
+    let mut entry = ProbeResults {
         probed: Some(probed),
         ..ProbeResults::default()
     };
-    if matches!(&seen.probed, Some(Ok(probed)) if probed.ours.is_some()) {
+    if matches!(&entry.probed, Some(Ok(probed)) if probed.ours.is_some()) {
         match reader
-            .look(
+            .read_contents(
                 ReadDrive {
                     drive,
                     repair: false,
@@ -350,20 +350,20 @@ async fn see(
             )
             .await
         {
-            Ok(contents) => seen.contents = Some(contents),
-            Err(RunError::Job(LayoutError::Unlabelled { .. })) => seen.unfinished = true,
+            Ok(contents) => entry.contents = Some(contents),
+            Err(RunError::Job(LayoutError::Unlabelled { .. })) => entry.unfinished = true,
             Err(RunError::Job(error)) => match error.fault() {
-                Fault::Drive => seen.label_trouble = Some(chain(&error)),
+                Fault::Drive => entry.label_trouble = Some(chain(&error)),
                 Fault::Host => return kept(chain(&error), old),
                 Fault::Moment => return not_now(chain(&error), old),
             },
             Err(error) => return no_answer(&error, old),
         }
     }
-    if seen.label_trouble.is_some() || matches!(seen.probed, Some(Err(_))) {
-        seen.unread = old.map_or(0, |old| old.unread).saturating_add(1);
+    if entry.label_trouble.is_some() || matches!(entry.probed, Some(Err(_))) {
+        entry.unread = old.map_or(0, |old| old.unread).saturating_add(1);
     }
-    seen
+    entry
 }
 
 /// Returns the entry of a drive that the host could not read, which is no evidence about the drive: its previous state, for any number of

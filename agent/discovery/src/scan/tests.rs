@@ -89,7 +89,7 @@ fn contents(note: &str) -> Contents {
 /// Responds by kernel name; records the queries.
 #[derive(Clone, Default)]
 struct Fake {
-    asked: Arc<Mutex<Vec<String>>>,
+    queries: Arc<Mutex<Vec<String>>>,
     now: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
@@ -105,7 +105,7 @@ fn stuck<E: std::error::Error>(drive: DriveId) -> RunError<E> {
 impl DriveReader for Fake {
     async fn probe(&self, job: Probe, limit: Duration) -> Result<Probed, RunError<ProbeError>> {
         let name = job.drive.kernel_name.clone();
-        self.asked.lock().unwrap().push(name.clone());
+        self.queries.lock().unwrap().push(name.clone());
         self.most.fetch_max(
             self.now.fetch_add(1, Ordering::SeqCst) + 1,
             Ordering::SeqCst,
@@ -144,7 +144,7 @@ impl DriveReader for Fake {
         }
     }
 
-    async fn look(
+    async fn read_contents(
         &self,
         job: ReadDrive,
         _limit: Duration,
@@ -209,19 +209,19 @@ fn targets(names: &[&str]) -> Vec<Target> {
         .collect()
 }
 
-fn before(name: &str, seen: ProbeResults) -> Scanned {
+fn before(name: &str, entry: ProbeResults) -> Scanned {
     Scanned {
         facts: facts(name),
         seen: ProbeResults {
             unfinished: false,
             begun: None,
-            ..seen
+            ..entry
         },
         judgement: Judgement::Claimed,
     }
 }
 
-fn seen_well() -> ProbeResults {
+fn well_entry() -> ProbeResults {
     ProbeResults {
         probed: Some(Ok(probed(true))),
         contents: Some(contents("old")),
@@ -234,13 +234,16 @@ async fn drives_that_hang_cost_their_own_entry_and_nothing_else() {
     let fake = Fake::default();
     let started = tokio::time::Instant::now();
     let names = ["slow1", "a", "slow2", "ours", "eio", "stuck", "panics", "z"];
-    let seen = gather(&fake, targets(&names), None, Vec::new(), &settings()).await;
+    let entries = gather(&fake, targets(&names), None, Vec::new(), &settings()).await;
     assert_eq!(
         started.elapsed(),
         Duration::from_secs(10),
         "one deadline, not one per drive"
     );
-    let trouble: Vec<Option<&str>> = seen.iter().map(|seen| seen.trouble.as_deref()).collect();
+    let trouble: Vec<Option<&str>> = entries
+        .iter()
+        .map(|entry| entry.trouble.as_deref())
+        .collect();
     assert_eq!(
         trouble,
         [
@@ -256,10 +259,13 @@ async fn drives_that_hang_cost_their_own_entry_and_nothing_else() {
             None,
         ]
     );
-    assert!(seen[5].stuck && !seen[0].stuck);
-    assert_eq!(seen[3].contents, Some(contents("read")));
-    assert!(matches!(seen[4].probed, Some(Err(ProbeError::Read { .. }))));
-    assert!(seen[6].probed.is_none());
+    assert!(entries[5].stuck && !entries[0].stuck);
+    assert_eq!(entries[3].contents, Some(contents("read")));
+    assert!(matches!(
+        entries[4].probed,
+        Some(Err(ProbeError::Read { .. }))
+    ));
+    assert!(entries[6].probed.is_none());
 }
 
 fn patient() -> Settings {
@@ -277,7 +283,7 @@ async fn drives_that_hang_delay_no_scan_and_their_answers_come_to_later_ones() {
     let names: Vec<&str> = hung.iter().map(String::as_str).chain(["ours"]).collect();
     let settings = patient();
     let started = tokio::time::Instant::now();
-    let ask = async |only: Option<&BTreeSet<String>>, previous, questions: &mut Questions| {
+    let scan_once = async |only: Option<&BTreeSet<String>>, previous, questions: &mut Questions| {
         ask::gather(
             &fake,
             targets(&names),
@@ -289,29 +295,29 @@ async fn drives_that_hang_delay_no_scan_and_their_answers_come_to_later_ones() {
         )
         .await
     };
-    let seen = ask(None, Vec::new(), &mut questions).await;
+    let entries = scan_once(None, Vec::new(), &mut questions).await;
     // Three rounds of eight, none as long as the limit.
     assert!(
         started.elapsed() < Duration::from_secs(10),
         "{:?}",
         started.elapsed()
     );
-    assert_eq!(seen[20].contents, Some(contents("read")));
-    for seen in &seen[..20] {
-        let why = seen.trouble.as_deref();
+    assert_eq!(entries[20].contents, Some(contents("read")));
+    for entry in &entries[..20] {
+        let why = entry.trouble.as_deref();
         assert_eq!(why, Some("it has not answered the first scan yet"));
     }
 
     // No drive is queried twice at a time, also after an event.
     let now = tokio::time::Instant::now();
-    let previous = |seen: Vec<ProbeResults>| -> Vec<Scanned> {
-        let drives = names.iter().zip(seen);
-        drives.map(|(name, seen)| before(name, seen)).collect()
+    let previous = |entries: Vec<ProbeResults>| -> Vec<Scanned> {
+        let drives = names.iter().zip(entries);
+        drives.map(|(name, entry)| before(name, entry)).collect()
     };
     let only = ["slow00".to_owned()].into();
-    let seen = ask(Some(&only), previous(seen), &mut questions).await;
+    let entries = scan_once(Some(&only), previous(entries), &mut questions).await;
     assert_eq!(now.elapsed(), Duration::ZERO);
-    assert_eq!(fake.asked.lock().unwrap().len(), names.len());
+    assert_eq!(fake.queries.lock().unwrap().len(), names.len());
 
     // The first round has its results.
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -319,20 +325,20 @@ async fn drives_that_hang_delay_no_scan_and_their_answers_come_to_later_ones() {
     assert!(answered.contains("slow00"), "{answered:?}");
     tokio::time::sleep(Duration::from_secs(10)).await;
     let none = BTreeSet::new();
-    let seen = ask(Some(&none), previous(seen), &mut questions).await;
+    let entries = scan_once(Some(&none), previous(entries), &mut questions).await;
     // A drive with an event is queried once more; this scan did not wait for it.
-    let asked = fake.asked.lock().unwrap().clone();
-    assert_eq!(asked.len(), names.len() + 1);
-    assert_eq!(asked.last().unwrap(), "slow00");
-    for seen in &seen[..20] {
-        let trouble = seen.trouble.as_deref().unwrap();
+    let queried = fake.queries.lock().unwrap().clone();
+    assert_eq!(queried.len(), names.len() + 1);
+    assert_eq!(queried.last().unwrap(), "slow00");
+    for entry in &entries[..20] {
+        let trouble = entry.trouble.as_deref().unwrap();
         assert!(trouble.contains("did not end within 10s"), "{trouble}");
     }
     // Failed drives are not queried again only to report a result.
     tokio::time::sleep(Duration::from_secs(10)).await;
     questions.answered().await;
-    ask(Some(&none), previous(seen), &mut questions).await;
-    assert_eq!(fake.asked.lock().unwrap().len(), names.len() + 1);
+    scan_once(Some(&none), previous(entries), &mut questions).await;
+    assert_eq!(fake.queries.lock().unwrap().len(), names.len() + 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -346,7 +352,7 @@ async fn an_answer_that_comes_while_a_scan_waits_for_others_is_shown_by_the_next
         .chain(hung.iter().map(String::as_str))
         .collect();
     let started = tokio::time::Instant::now();
-    let ask = async |only: Option<&BTreeSet<String>>, previous, questions: &mut Questions| {
+    let scan_once = async |only: Option<&BTreeSet<String>>, previous, questions: &mut Questions| {
         ask::gather(
             &fake,
             targets(&names),
@@ -358,17 +364,17 @@ async fn an_answer_that_comes_while_a_scan_waits_for_others_is_shown_by_the_next
         )
         .await
     };
-    let seen = ask(None, Vec::new(), &mut questions).await;
+    let entries = scan_once(None, Vec::new(), &mut questions).await;
     assert_eq!(started.elapsed(), Duration::from_secs(6));
-    assert!(seen[0].trouble.is_some());
+    assert!(entries[0].trouble.is_some());
     assert!(questions.answered().await.contains("late"));
     assert_eq!(started.elapsed(), Duration::from_secs(6));
-    let previous = names.iter().zip(seen);
-    let previous = previous.map(|(name, seen)| before(name, seen)).collect();
+    let previous = names.iter().zip(entries);
+    let previous = previous.map(|(name, entry)| before(name, entry)).collect();
     let none = BTreeSet::new();
-    let seen = ask(Some(&none), previous, &mut questions).await;
-    assert!(seen[0].trouble.is_none() && seen[0].probed.is_some());
-    assert_eq!(fake.asked.lock().unwrap().len(), names.len());
+    let entries = scan_once(Some(&none), previous, &mut questions).await;
+    assert!(entries[0].trouble.is_none() && entries[0].probed.is_some());
+    assert_eq!(fake.queries.lock().unwrap().len(), names.len());
     // Reported once.
     assert!(!questions.answered().await.contains("late"));
 }
@@ -377,9 +383,9 @@ async fn an_answer_that_comes_while_a_scan_waits_for_others_is_shown_by_the_next
 async fn a_drive_that_was_well_stays_so_while_it_does_not_answer() {
     let fake = Fake::default();
     let mut questions = Questions::default();
-    let previous = vec![before("slow1", seen_well())];
+    let previous = vec![before("slow1", well_entry())];
     let settings = patient();
-    let seen = ask::gather(
+    let entries = ask::gather(
         &fake,
         targets(&["slow1"]),
         None,
@@ -389,13 +395,13 @@ async fn a_drive_that_was_well_stays_so_while_it_does_not_answer() {
         mpsc::unbounded_channel().0,
     )
     .await;
-    assert_eq!(seen[0].trouble, None);
-    assert_eq!(seen[0].contents, Some(contents("old")));
+    assert_eq!(entries[0].trouble, None);
+    assert_eq!(entries[0].contents, Some(contents("old")));
     questions.answered().await;
     // Another device of the same name has not been queried.
     let mut other = targets(&["slow1"]);
     other[0].drive.diskseq += 1;
-    let asked = fake.asked.lock().unwrap().len();
+    let queried = fake.queries.lock().unwrap().len();
     let none = BTreeSet::new();
     ask::gather(
         &fake,
@@ -407,7 +413,7 @@ async fn a_drive_that_was_well_stays_so_while_it_does_not_answer() {
         mpsc::unbounded_channel().0,
     )
     .await;
-    assert_eq!(fake.asked.lock().unwrap().len(), asked + 1);
+    assert_eq!(fake.queries.lock().unwrap().len(), queried + 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -425,7 +431,7 @@ async fn who_waits_for_every_drive_has_the_answers_of_now() {
         mpsc::unbounded_channel().0,
     )
     .await;
-    let seen = ask::gather(
+    let entries = ask::gather(
         &fake,
         targets(&names),
         None,
@@ -435,9 +441,9 @@ async fn who_waits_for_every_drive_has_the_answers_of_now() {
         mpsc::unbounded_channel().0,
     )
     .await;
-    let trouble = seen[0].trouble.as_deref().unwrap();
+    let trouble = entries[0].trouble.as_deref().unwrap();
     assert!(trouble.contains("did not end within 10s"), "{trouble}");
-    assert_eq!(fake.asked.lock().unwrap().len(), 4);
+    assert_eq!(fake.queries.lock().unwrap().len(), 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -447,27 +453,27 @@ async fn only_so_many_drives_at_a_time() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     gather(&fake, targets(&names), None, Vec::new(), &settings()).await;
     assert_eq!(fake.most.load(Ordering::SeqCst), 8);
-    assert_eq!(fake.asked.lock().unwrap().len(), 40);
+    assert_eq!(fake.queries.lock().unwrap().len(), 40);
 }
 
 #[tokio::test(start_paused = true)]
 async fn drives_that_nothing_happened_to_are_not_probed_again() {
     let fake = Fake::default();
-    let mut moved = before("moved", seen_well());
+    let mut moved = before("moved", well_entry());
     moved.facts.diskseq = 0;
     moved.facts.minor = 99;
     let unwell = ProbeResults {
         trouble: Some("stuck".into()),
-        ..seen_well()
+        ..well_entry()
     };
     let previous = vec![
-        before("same", seen_well()),
-        before("asked", seen_well()),
+        before("same", well_entry()),
+        before("asked", well_entry()),
         before("unwell", unwell),
         moved,
     ];
     let only = ["asked".to_owned()].into();
-    let seen = gather(
+    let entries = gather(
         &fake,
         targets(&["same", "asked", "unwell", "moved", "new"]),
         Some(&only),
@@ -475,20 +481,20 @@ async fn drives_that_nothing_happened_to_are_not_probed_again() {
         &settings(),
     )
     .await;
-    let mut asked = fake.asked.lock().unwrap().clone();
-    asked.sort();
-    assert_eq!(asked, ["asked", "moved", "new", "unwell"]);
-    assert_eq!(seen[0].contents, Some(contents("old")));
-    assert!(seen.iter().all(|seen| seen.trouble.is_none()));
+    let mut queried = fake.queries.lock().unwrap().clone();
+    queried.sort();
+    assert_eq!(queried, ["asked", "moved", "new", "unwell"]);
+    assert_eq!(entries[0].contents, Some(contents("old")));
+    assert!(entries.iter().all(|entry| entry.trouble.is_none()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_busy_drive_stays_what_it_was_and_a_stuck_one_keeps_its_volumes() {
     let fake = Fake::default();
     let previous = ["busy", "ours-locked", "stuck"]
-        .map(|name| before(name, seen_well()))
+        .map(|name| before(name, well_entry()))
         .into();
-    let seen = gather(
+    let entries = gather(
         &fake,
         targets(&["busy", "ours-locked", "stuck"]),
         None,
@@ -496,16 +502,16 @@ async fn a_busy_drive_stays_what_it_was_and_a_stuck_one_keeps_its_volumes() {
         &settings(),
     )
     .await;
-    for seen in &seen[..2] {
+    for entry in &entries[..2] {
         assert_eq!(
-            (&seen.trouble, &seen.contents),
+            (&entry.trouble, &entry.contents),
             (&None, &Some(contents("old")))
         );
     }
-    assert!(seen[2].trouble.is_some() && seen[2].probed.is_none());
-    assert_eq!(seen[2].contents, Some(contents("old")));
+    assert!(entries[2].trouble.is_some() && entries[2].probed.is_none());
+    assert_eq!(entries[2].contents, Some(contents("old")));
     // Without a previous result, busy is a reason not to use the drive.
-    let seen = gather(
+    let entries = gather(
         &fake,
         targets(&["busy", "ours-locked"]),
         None,
@@ -513,38 +519,38 @@ async fn a_busy_drive_stays_what_it_was_and_a_stuck_one_keeps_its_volumes() {
         &settings(),
     )
     .await;
-    assert!(seen.iter().all(|seen| seen.trouble.is_some()));
+    assert!(entries.iter().all(|entry| entry.trouble.is_some()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drive_that_was_seen_well_may_be_too_slow_to_be_looked_at_a_few_times() {
+async fn a_drive_that_was_well_may_be_too_slow_for_a_few_scans() {
     let fake = Fake::default();
-    let mut known = seen_well();
+    let mut entry = well_entry();
     for late in 1..=LATE_MAX + 1 {
-        let previous = vec![before("slow1", known)];
-        let mut seen = gather(&fake, targets(&["slow1"]), None, previous, &settings()).await;
-        known = seen.remove(0);
-        assert_eq!(known.contents, Some(contents("old")));
-        assert_eq!(known.trouble.is_none(), late <= LATE_MAX, "{late}");
-        assert_eq!(known.late, if late <= LATE_MAX { late } else { 0 });
+        let previous = vec![before("slow1", entry)];
+        let mut entries = gather(&fake, targets(&["slow1"]), None, previous, &settings()).await;
+        entry = entries.remove(0);
+        assert_eq!(entry.contents, Some(contents("old")));
+        assert_eq!(entry.trouble.is_none(), late <= LATE_MAX, "{late}");
+        assert_eq!(entry.late, if late <= LATE_MAX { late } else { 0 });
     }
     // Only a successful scan makes the drive responsive again.
-    let previous = vec![before("slow1", known)];
-    let seen = gather(&fake, targets(&["slow1"]), None, previous, &settings()).await;
-    assert!(seen[0].trouble.is_some());
+    let previous = vec![before("slow1", entry)];
+    let entries = gather(&fake, targets(&["slow1"]), None, previous, &settings()).await;
+    assert!(entries[0].trouble.is_some());
     // After one scan in time it may be late again.
     let once_late = ProbeResults {
         late: LATE_MAX,
-        ..seen_well()
+        ..well_entry()
     };
     let previous = vec![before("ours", once_late)];
-    let seen = gather(&fake, targets(&["ours"]), None, previous, &settings()).await;
-    assert_eq!((seen[0].late, &seen[0].trouble), (0, &None));
+    let entries = gather(&fake, targets(&["ours"]), None, previous, &settings()).await;
+    assert_eq!((entries[0].late, &entries[0].trouble), (0, &None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_label_that_cannot_be_read_is_told() {
-    let seen = gather(
+async fn a_label_that_cannot_be_read_is_reported() {
+    let entries = gather(
         &Fake::default(),
         targets(&["ours-damaged"]),
         None,
@@ -553,29 +559,29 @@ async fn a_label_that_cannot_be_read_is_told() {
     )
     .await;
     assert!(
-        seen[0]
+        entries[0]
             .label_trouble
             .as_deref()
             .unwrap()
             .contains("both slots")
     );
-    assert_eq!(seen[0].contents, None);
+    assert_eq!(entries[0].contents, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn looks_that_fail_in_a_row_are_counted() {
+async fn scans_that_fail_in_a_row_are_counted() {
     for (name, counted) in [("eio", true), ("ours-damaged", true), ("ours", false)] {
         let mut previous = Vec::new();
         for times in 1..=3 {
             let fake = Fake::default();
-            let seen = gather(&fake, targets(&[name]), None, previous, &settings()).await;
-            assert_eq!(seen[0].unread, if counted { times } else { 0 }, "{name}");
-            previous = vec![before(name, seen[0].clone())];
+            let entries = gather(&fake, targets(&[name]), None, previous, &settings()).await;
+            assert_eq!(entries[0].unread, if counted { times } else { 0 }, "{name}");
+            previous = vec![before(name, entries[0].clone())];
         }
         // Other drives were scanned, not this one.
         let others = BTreeSet::new();
         let fake = Fake::default();
-        let seen = gather(
+        let entries = gather(
             &fake,
             targets(&[name]),
             Some(&others),
@@ -583,7 +589,7 @@ async fn looks_that_fail_in_a_row_are_counted() {
             &settings(),
         )
         .await;
-        assert_eq!(seen[0].unread, if counted { 3 } else { 0 }, "{name}");
+        assert_eq!(entries[0].unread, if counted { 3 } else { 0 }, "{name}");
     }
 }
 
@@ -592,9 +598,9 @@ async fn what_the_facts_refuse_is_not_opened() {
     let fake = Fake::default();
     let mut targets = targets(&["ram0"]);
     targets[0].probe = None;
-    let seen = gather(&fake, targets, None, Vec::new(), &settings()).await;
-    assert!(fake.asked.lock().unwrap().is_empty());
-    assert!(seen[0].probed.is_none() && seen[0].trouble.is_none());
+    let entries = gather(&fake, targets, None, Vec::new(), &settings()).await;
+    assert!(fake.queries.lock().unwrap().is_empty());
+    assert!(entries[0].probed.is_none() && entries[0].trouble.is_none());
 }
 
 #[test]
@@ -606,9 +612,9 @@ fn without_a_probe_that_succeeded_no_verdict_is_good() {
     };
     let trouble = |text: &str| ProbeResults {
         trouble: Some(text.into()),
-        ..seen_well()
+        ..well_entry()
     };
-    for (seen, detail) in [
+    for (entry, detail) in [
         (ProbeResults::default(), "it was not probed"),
         (
             ProbeResults {
@@ -620,8 +626,8 @@ fn without_a_probe_that_succeeded_no_verdict_is_good() {
         (trouble("it is stuck"), "it is stuck"),
     ] {
         for judgement in [good(), Judgement::Claimed] {
-            let Judgement::Rejected { reasons, .. } = closed(judgement, &seen) else {
-                panic!("{seen:?}")
+            let Judgement::Rejected { reasons, .. } = closed(judgement, &entry) else {
+                panic!("{entry:?}")
             };
             let [reason] = reasons.as_slice() else {
                 panic!("{reasons:?}")
@@ -632,8 +638,11 @@ fn without_a_probe_that_succeeded_no_verdict_is_good() {
             );
         }
     }
-    assert_eq!(closed(good(), &seen_well()), good());
-    assert_eq!(closed(Judgement::Claimed, &seen_well()), Judgement::Claimed);
+    assert_eq!(closed(good(), &well_entry()), good());
+    assert_eq!(
+        closed(Judgement::Claimed, &well_entry()),
+        Judgement::Claimed
+    );
 }
 
 #[test]
@@ -698,12 +707,12 @@ async fn an_error_of_the_host_or_of_the_moment_is_no_trouble_of_the_label_and_ke
     for (name, of_host) in [("ours-host", true), ("ours-flock", false)] {
         let (fake, settings) = (Fake::default(), settings());
         let previous = vec![before(name, well())];
-        let known = gather(&fake, targets(&[name]), None, previous, &settings);
-        let known = known.await.remove(0);
-        assert_eq!(known.label_trouble, None, "{name}");
-        assert_eq!(known.contents, Some(contents("before")), "{name}");
-        assert_eq!(known.trouble, None, "{name}");
-        assert_eq!(known.host_trouble.is_some(), of_host, "{name}");
+        let entry = gather(&fake, targets(&[name]), None, previous, &settings);
+        let entry = entry.await.remove(0);
+        assert_eq!(entry.label_trouble, None, "{name}");
+        assert_eq!(entry.contents, Some(contents("before")), "{name}");
+        assert_eq!(entry.trouble, None, "{name}");
+        assert_eq!(entry.host_trouble.is_some(), of_host, "{name}");
 
         let new = gather(&fake, targets(&[name]), None, Vec::new(), &settings);
         let new = new.await.remove(0);
@@ -717,14 +726,14 @@ async fn an_error_of_the_host_or_of_the_moment_is_no_trouble_of_the_label_and_ke
 #[tokio::test]
 async fn a_drive_that_the_host_cannot_read_stays_as_last_known_for_ever() {
     for (name, troubled) in [("ours-host", false), ("ours-flock", true)] {
-        let mut seen = ProbeResults {
+        let mut entry = ProbeResults {
             probed: Some(Ok(probed(true))),
             contents: Some(contents("before")),
             ..ProbeResults::default()
         };
         for _ in 0..20 {
-            let previous = vec![before(name, seen)];
-            seen = gather(
+            let previous = vec![before(name, entry)];
+            entry = gather(
                 &Fake::default(),
                 targets(&[name]),
                 None,
@@ -733,10 +742,10 @@ async fn a_drive_that_the_host_cannot_read_stays_as_last_known_for_ever() {
             )
             .await
             .remove(0);
-            assert_eq!(seen.label_trouble, None);
-            assert_eq!(seen.contents, Some(contents("before")));
+            assert_eq!(entry.label_trouble, None);
+            assert_eq!(entry.contents, Some(contents("before")));
         }
-        assert_eq!(seen.trouble.is_some(), troubled, "{name}");
+        assert_eq!(entry.trouble.is_some(), troubled, "{name}");
     }
 }
 
@@ -746,7 +755,7 @@ async fn the_first_answer_of_a_drive_is_shown_while_another_drive_hangs() {
     let mut questions = Questions::default();
     let (answered, mut answers) = mpsc::unbounded_channel();
     let settings = patient();
-    let asking = ask::gather(
+    let gathering = ask::gather(
         &fake,
         targets(&["slow1", "ours"]),
         None,
@@ -760,11 +769,11 @@ async fn the_first_answer_of_a_drive_is_shown_while_another_drive_hangs() {
         let first = answers.recv().await;
         (first, begun.elapsed())
     };
-    let (seen, (first, after)) = tokio::join!(asking, first);
+    let (entries, (first, after)) = tokio::join!(gathering, first);
     let (index, first) = first.unwrap();
     assert_eq!((index, first.contents), (1, Some(contents("read"))));
     assert!(after < Duration::from_secs(1), "{after:?}");
-    assert!(seen[0].trouble.is_some());
+    assert!(entries[0].trouble.is_some());
     // A drive that was known before is reported with the others.
     assert!(answers.recv().await.is_none());
 }

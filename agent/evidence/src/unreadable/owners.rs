@@ -20,11 +20,11 @@ pub type Located = BTreeMap<Uuid, Vec<LocatedPiece>>;
 /// Returns the unreadable ranges with their owners; a range with several owners is split.
 pub fn describe(
     drive: &Drive,
-    known: &UnreadableRanges,
+    unreadable: &UnreadableRanges,
     located: &Located,
 ) -> Vec<UnreadableRange> {
     let mut all = Vec::new();
-    for range in &known.ranges {
+    for range in &unreadable.ranges {
         let Some(contents) = &drive.contents else {
             all.push(nobodys(*range, Holds::NotClaimed));
             continue;
@@ -35,12 +35,12 @@ pub fn describe(
                 start: at,
                 len: range.end() - at,
             };
-            let found = first_piece(contents, drive.facts.size_bytes, rest, located);
+            let piece = first_piece(contents, drive.facts.size_bytes, rest, located);
             // A piece always ends behind its start.
-            at = found.extent.end().max(at + 1);
+            at = piece.extent.end().max(at + 1);
             match all.last_mut() {
-                Some(last) if continues(last, &found) => last.extent.len += found.extent.len,
-                _ => all.push(found),
+                Some(last) if continues(last, &piece) => last.extent.len += piece.extent.len,
+                _ => all.push(piece),
             }
         }
     }
@@ -142,20 +142,20 @@ pub(super) fn own_metadata(
 
 fn in_volume(placed: &Placed, extent: Extent, offset: u64, located: &Located) -> UnreadableRange {
     let record = &placed.record;
-    let found = |extent: Extent, holds: Holds| UnreadableRange {
+    let range = |extent: Extent, holds: Holds| UnreadableRange {
         extent,
         volume: Some(record.uuid),
         offset,
         holds,
     };
     match &record.state {
-        RecordState::Erasing { .. } => return found(extent, Holds::Erasing),
+        RecordState::Erasing { .. } => return range(extent, Holds::Erasing),
         RecordState::Creating | RecordState::New | RecordState::Fs { mounted: false, .. } => {
-            return found(extent, Holds::Unformatted);
+            return range(extent, Holds::Unformatted);
         }
-        RecordState::Block => return found(extent, Holds::RawBlock),
+        RecordState::Block => return range(extent, Holds::RawBlock),
         RecordState::Fs { .. } if record.mode == Mode::Block => {
-            return found(extent, Holds::RawBlock);
+            return range(extent, Holds::RawBlock);
         }
         RecordState::Fs { .. } => {}
     }
@@ -168,7 +168,7 @@ fn in_volume(placed: &Placed, extent: Extent, offset: u64, located: &Located) ->
     for one in answered {
         if one.extent.start <= offset && offset < one.extent.end() {
             let len = one.extent.end().min(here.end()) - offset;
-            return found(Extent { len, ..extent }, one.holds.clone());
+            return range(Extent { len, ..extent }, one.holds.clone());
         }
         if one.extent.start > offset {
             until = until.min(one.extent.start);
@@ -176,7 +176,7 @@ fn in_volume(placed: &Placed, extent: Extent, offset: u64, located: &Located) ->
     }
     let why = NOT_LOOKED_UP.to_owned();
     let len = until - offset;
-    found(Extent { len, ..extent }, Holds::Unknown { why })
+    range(Extent { len, ..extent }, Holds::Unknown { why })
 }
 
 /// Returns the unreadable pieces of a volume that its filesystem can look up, relative to the volume's start.

@@ -12,7 +12,7 @@ fn extent(start: u64, len: u64) -> Extent {
     Extent { start, len }
 }
 
-fn known(ranges: &[(u64, u64)]) -> UnreadableRanges {
+fn ranges_of(ranges: &[(u64, u64)]) -> UnreadableRanges {
     let failed: Vec<Extent> = ranges.iter().map(|(at, len)| extent(*at, *len)).collect();
     let mut all = UnreadableRanges::default();
     all.take(&WindowRead {
@@ -64,7 +64,7 @@ fn words(ranges: &[UnreadableRange]) -> Vec<(u64, u64, Option<u128>, u64, &'stat
 
 #[test]
 fn what_touches_is_one_range_and_what_reads_again_is_none() {
-    let mut ranges = known(&[(4096, 512), (4608, 512), (0, 512), (4096, 1024)]);
+    let mut ranges = ranges_of(&[(4096, 512), (4608, 512), (0, 512), (4096, 1024)]);
     assert_eq!(ranges.ranges(), [extent(0, 512), extent(4096, 1024)]);
     // The middle of the second reads.
     ranges.take(&WindowRead {
@@ -113,7 +113,7 @@ fn a_range_is_of_drivebay_of_free_space_or_of_a_volume() {
         .strangers
         .push(("windows".into(), extent(3 << 30, MIB)));
     let end = 4 << 30;
-    let ranges = known(&[
+    let ranges = ranges_of(&[
         (0, 512),
         (MIB + 512, 512),
         // The label's end, what lies behind it, and a volume's beginning.
@@ -156,7 +156,7 @@ fn a_range_of_a_logical_volume_is_found_in_its_pieces_and_lvm_metadata_is_named(
         placed.dm_uuid = Some("LVM-x".into());
         placed.pieces = pieces;
     }
-    let ranges = known(&[
+    let ranges = ranges_of(&[
         (512, 512),
         (4 * MIB, 512),
         // The end of a volume's second piece, and the next volume.
@@ -179,7 +179,7 @@ fn a_range_of_a_logical_volume_is_found_in_its_pieces_and_lvm_metadata_is_named(
 #[test]
 fn what_the_filesystem_answered_is_of_its_part_of_the_range() {
     let drive = drive();
-    let ranges = known(&[(8 * MIB + 64 * KIB, 16 * KIB)]);
+    let ranges = ranges_of(&[(8 * MIB + 64 * KIB, 16 * KIB)]);
     let volume = Uuid::from_u128(7);
     let piece = |start: u64, len: u64, holds| LocatedPiece {
         extent: extent(start * KIB, len * KIB),
@@ -210,7 +210,7 @@ fn what_the_filesystem_answered_is_of_its_part_of_the_range() {
 }
 
 #[test]
-fn what_has_no_filesystem_is_not_asked() {
+fn what_has_no_filesystem_is_not_queried() {
     let mut drive = drive();
     for (state, word) in [
         (RecordState::New, "unformatted"),
@@ -224,14 +224,14 @@ fn what_has_no_filesystem_is_not_asked() {
         ),
     ] {
         drive.contents.as_mut().unwrap().volumes[0].record.state = state;
-        let described = describe(&drive, &known(&[(8 * MIB, 512)]), &Located::new());
+        let described = describe(&drive, &ranges_of(&[(8 * MIB, 512)]), &Located::new());
         assert_eq!(words(&described), [(8 * MIB, 512, Some(7), 0, word)]);
         assert_eq!(to_locate(&described, Uuid::from_u128(7)), []);
     }
 }
 
 #[test]
-fn the_condition_says_how_many_files_and_names_none() {
+fn the_condition_has_the_number_of_files_and_names_none() {
     let drive = drive();
     let range = |holds| UnreadableRange {
         extent: extent(0, 512),
@@ -270,17 +270,18 @@ fn the_condition_says_how_many_files_and_names_none() {
         ),
     ] {
         let ranges: Vec<_> = holds.into_iter().map(range).collect();
-        let told = condition(&drive, &ranges).unwrap();
-        assert_eq!(told.reason, Reason::ReadFailed);
+        let result = condition(&drive, &ranges).unwrap();
+        assert_eq!(result.reason, Reason::ReadFailed);
         assert!(
-            told.message
+            result
+                .message
                 .contains(&format!(" do not read: {expected}; ")),
             "{}",
-            told.message
+            result.message
         );
-        assert!(!told.message.contains("secret"), "{}", told.message);
+        assert!(!result.message.contains("secret"), "{}", result.message);
     }
     assert_eq!(condition(&drive, &[]), None);
     assert_eq!(finding(&UnreadableRanges::default()), None);
-    assert!(finding(&known(&[(0, 512)])).is_some());
+    assert!(finding(&ranges_of(&[(0, 512)])).is_some());
 }

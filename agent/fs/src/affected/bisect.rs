@@ -72,8 +72,8 @@ impl<E, F: FnMut(Extent) -> Result<bool, E>> Reader<F> {
         }
         // If the first half was read, the second is known to fail, unless the drive has recovered meanwhile: that is only
         // worth a read where there is nothing left to be split.
-        let known = (first_reads && second.len > self.unit) || self.failures == 0;
-        if known || !self.reads(second)? {
+        let skips_read = (first_reads && second.len > self.unit) || self.failures == 0;
+        if skips_read || !self.reads(second)? {
             self.split(second, failed)?;
         }
         Ok(())
@@ -107,15 +107,15 @@ mod tests {
             failures,
             until: Instant::now() + Duration::from_secs(60),
         };
-        let found = reader.window(window).unwrap();
-        (found, reads, failed)
+        let result = reader.window(window).unwrap();
+        (result, reads, failed)
     }
 
     #[test]
     fn a_window_that_reads_is_read_once() {
-        let (found, reads, failed) = find(&[], extent(0, MIB), 512, 64);
+        let (result, reads, failed) = find(&[], extent(0, MIB), 512, 64);
         assert_eq!(
-            (found.failed.len(), found.done.len(), reads, failed),
+            (result.failed.len(), result.done.len(), reads, failed),
             (0, 8, 8, 0)
         );
     }
@@ -123,23 +123,23 @@ mod tests {
     #[test]
     fn the_very_sectors_are_found_with_few_reads_that_fail() {
         let bad = [300 * 1024, 300 * 1024 + 512, 301 * 1024];
-        let (found, _, failed) = find(&bad, extent(0, MIB), 512, 64);
+        let (result, _, failed) = find(&bad, extent(0, MIB), 512, 64);
         let expected: Vec<Extent> = bad.iter().map(|at| extent(*at, 512)).collect();
-        assert_eq!(found.failed, expected);
+        assert_eq!(result.failed, expected);
         assert!(failed <= 20, "{failed}");
-        let (found, _, failed) = find(&bad[..1], extent(0, MIB), 4096, 64);
-        assert_eq!(found.failed, [extent(300 * 1024, 4096)]);
+        let (result, _, failed) = find(&bad[..1], extent(0, MIB), 4096, 64);
+        assert_eq!(result.failed, [extent(300 * 1024, 4096)]);
         assert!(failed <= 7, "{failed}");
     }
 
     #[test]
     fn a_window_that_does_not_read_at_all_costs_no_more_than_its_bound() {
         let bad: Vec<u64> = (0..MIB / 512).map(|sector| sector * 512).collect();
-        let (found, _, failed) = find(&bad, extent(0, MIB), 512, 20);
+        let (result, _, failed) = find(&bad, extent(0, MIB), 512, 20);
         assert_eq!(failed, 20);
         // Bytes that were read are either unreadable or done; all others are neither.
-        let done: u64 = found.done.iter().map(|piece| piece.len).sum();
-        let lost: u64 = found.failed.iter().map(|piece| piece.len).sum();
+        let done: u64 = result.done.iter().map(|piece| piece.len).sum();
+        let lost: u64 = result.failed.iter().map(|piece| piece.len).sum();
         assert_eq!((done, lost), (CHUNK, CHUNK));
     }
 
@@ -152,9 +152,9 @@ mod tests {
             failures: 64,
             until: Instant::now(),
         };
-        let found = reader.window(extent(0, MIB)).unwrap();
-        assert_eq!(found.failed, [extent(0, CHUNK)]);
-        assert_eq!(found.done, [extent(0, CHUNK)]);
+        let result = reader.window(extent(0, MIB)).unwrap();
+        assert_eq!(result.failed, [extent(0, CHUNK)]);
+        assert_eq!(result.done, [extent(0, CHUNK)]);
     }
 
     #[test]
@@ -166,9 +166,9 @@ mod tests {
                 .collect();
             bad.sort_unstable();
             bad.dedup();
-            let (found, ..) = find(&bad, extent(0, MIB), 512, 1000);
+            let (result, ..) = find(&bad, extent(0, MIB), 512, 1000);
             let expected: Vec<Extent> = bad.iter().map(|at| extent(*at, 512)).collect();
-            assert_eq!(found.failed, expected, "seed {seed}");
+            assert_eq!(result.failed, expected, "seed {seed}");
         }
     }
 }

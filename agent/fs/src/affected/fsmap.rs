@@ -21,7 +21,7 @@ pub(crate) enum Owner {
 
 /// Returns the pieces of a range with their owners, in order, without overlaps; a piece that files share has several.
 pub(crate) fn owners(range: Extent, records: &[Record]) -> Vec<(Extent, BTreeSet<Owner>)> {
-    let known: Vec<(Extent, Owner)> = records
+    let owned: Vec<(Extent, Owner)> = records
         .iter()
         .filter_map(|record| {
             let here = Extent {
@@ -31,14 +31,14 @@ pub(crate) fn owners(range: Extent, records: &[Record]) -> Vec<(Extent, BTreeSet
             Some((here.overlap(range)?, owner(record)))
         })
         .collect();
-    let ends = known
+    let ends = owned
         .iter()
         .flat_map(|(piece, _)| [piece.start, piece.end()]);
     let ends: Vec<u64> = BTreeSet::from_iter(ends).into_iter().collect();
     let pieces = ends.windows(2).filter_map(|two| {
         let &[start, end] = two else { return None };
         let len = end - start;
-        let of: BTreeSet<Owner> = known
+        let of: BTreeSet<Owner> = owned
             .iter()
             .filter(|(piece, _)| piece.start <= start && end <= piece.end())
             .map(|(_, owner)| *owner)
@@ -49,10 +49,10 @@ pub(crate) fn owners(range: Extent, records: &[Record]) -> Vec<(Extent, BTreeSet
 }
 
 /// Returns the parts of a range that are in none of these pieces, which must be in order.
-pub(crate) fn gaps(range: Extent, found: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
+pub(crate) fn gaps(range: Extent, pieces: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
     let mut all = Vec::new();
     let mut at = range.start;
-    let inside = found.into_iter().filter_map(|piece| piece.overlap(range));
+    let inside = pieces.into_iter().filter_map(|piece| piece.overlap(range));
     let ends = inside.map(|piece| (piece.start, piece.end()));
     for (start, end) in ends.chain([(range.end(), range.end())]) {
         if at < start {
@@ -68,11 +68,11 @@ pub(crate) fn gaps(range: Extent, found: impl IntoIterator<Item = Extent>) -> Ve
 /// for growing files.
 pub(crate) fn with_gaps(
     range: Extent,
-    mut found: Vec<(Extent, BTreeSet<Owner>)>,
+    mut pieces: Vec<(Extent, BTreeSet<Owner>)>,
 ) -> Vec<(Extent, BTreeSet<Owner>)> {
-    let gaps = gaps(range, found.iter().map(|(piece, _)| *piece)).into_iter();
-    found.extend(gaps.map(|gap| (gap, BTreeSet::from([Owner::Unknown]))));
-    found
+    let gaps = gaps(range, pieces.iter().map(|(piece, _)| *piece)).into_iter();
+    pieces.extend(gaps.map(|gap| (gap, BTreeSet::from([Owner::Unknown]))));
+    pieces
 }
 
 pub(crate) fn owner(record: &Record) -> Owner {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_cut_to_the_range_and_say_whose_it_is() {
+    fn records_are_cut_to_the_range_and_give_its_owners() {
         let extent = |start, len| Extent { start, len };
         let record = |start, len, owner, special: bool| {
             let flags = if special { SPECIAL_OWNER } else { 0 };
@@ -123,14 +123,14 @@ mod tests {
     #[test]
     fn what_no_record_is_about_is_not_left_out() {
         let extent = |start, len| Extent { start, len };
-        let found = [extent(4096, 4096), extent(12288, 4096)];
+        let pieces = [extent(4096, 4096), extent(12288, 4096)];
         assert_eq!(
-            gaps(extent(0, 20480), found),
+            gaps(extent(0, 20480), pieces),
             [extent(0, 4096), extent(8192, 4096), extent(16384, 4096)]
         );
         // Pieces outside the range fill nothing of it.
-        assert_eq!(gaps(extent(4096, 4096), found), []);
-        assert_eq!(gaps(extent(8192, 4096), found), [extent(8192, 4096)]);
+        assert_eq!(gaps(extent(4096, 4096), pieces), []);
+        assert_eq!(gaps(extent(8192, 4096), pieces), [extent(8192, 4096)]);
         assert_eq!(gaps(extent(4096, 4096), []), [extent(4096, 4096)]);
     }
 }

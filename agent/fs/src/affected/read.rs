@@ -65,7 +65,7 @@ fn aligned(window: Extent, size: u64) -> Option<Extent> {
 
 impl Job for ReadWindows {
     const NAME: &'static str = "read-windows";
-    const ONLY_LOOKS: bool = true;
+    const READ_ONLY: bool = true;
     type Answer = WindowRead;
     type Error = ReadWindowsError;
 
@@ -114,10 +114,10 @@ impl Job for ReadWindows {
                 failures,
                 until: began + LIMIT,
             };
-            let found = reader.window(window)?;
+            let result = reader.window(window)?;
             failures = reader.failures;
-            all.done.extend(found.done);
-            all.failed.extend(found.failed);
+            all.done.extend(result.done);
+            all.failed.extend(result.failed);
         }
         // If the link is lost, reads fail everywhere.
         if !all.failed.is_empty() {

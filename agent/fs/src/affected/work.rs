@@ -63,13 +63,13 @@ impl Work<'_> {
     /// Replaces inodes with their paths, as far as `find` finds those in time.
     pub(crate) fn named(
         &mut self,
-        asking: Vec<Asking>,
+        lookups: Vec<Asking>,
         find: impl FnOnce(&mut Self, &BTreeSet<u64>) -> BTreeMap<u64, Vec<u8>>,
     ) -> Vec<(Extent, Holds)> {
         let named = |inodes: &BTreeSet<u64>| -> Vec<u64> {
             inodes.iter().copied().take(NAMED_FILES).collect()
         };
-        let wanted: BTreeSet<u64> = asking
+        let wanted: BTreeSet<u64> = lookups
             .iter()
             .filter_map(|(_, held)| held.as_ref().ok())
             .flat_map(named)
@@ -78,7 +78,7 @@ impl Work<'_> {
             true => BTreeMap::new(),
             false => find(self, &wanted),
         };
-        let held = asking.into_iter().map(|(piece, held)| {
+        let held = lookups.into_iter().map(|(piece, held)| {
             let holds = match held {
                 Err(holds) => holds,
                 Ok(inodes) => {

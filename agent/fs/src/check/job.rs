@@ -92,7 +92,7 @@ impl Job for Check {
             _ => facts.checker,
         };
         context.step("reading the label");
-        let contents = layout::look(&self.drive, false)?;
+        let contents = layout::read_contents(&self.drive, false)?;
         let unknown = || LayoutError::NoSuchVolume {
             drive: self.drive.id.to_string(),
             uuid: self.uuid,

@@ -25,12 +25,12 @@ pub fn together(checker: &Checker, ends: &[End]) -> CheckOutcome {
         if *code == 0 {
             return CheckOutcome::Clean;
         }
-        let said = complaints(checker, &format!("{stdout}\n{stderr}"));
+        let messages = complaints(checker, &format!("{stdout}\n{stderr}"));
         common = Some(match common {
-            None => said,
+            None => messages,
             Some(before) => before
                 .into_iter()
-                .filter(|complaint| said.contains(complaint))
+                .filter(|complaint| messages.contains(complaint))
                 .collect(),
         });
     }
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_every_run_says_counts() {
+    fn only_what_every_run_reports_counts() {
         let both = |a: &str, b: &str| together(&E2FSCK, &[run(4, a), run(4, b)]);
         assert_eq!(
             both("Inode 7 is bad", "Inode 8 is bad"),
@@ -83,13 +83,13 @@ mod tests {
 
     #[test]
     fn addresses_of_the_tool_itself_do_not_make_runs_differ() {
-        let said = |at: &str| {
+        let end_at = |at: &str| {
             run(
                 1,
                 &format!("Metadata CRC error detected at {at}, xfs_agf block 0x1/0x200"),
             )
         };
-        let outcome = together(&XFS_REPAIR, &[said("0x1234"), said("0xabcd")]);
+        let outcome = together(&XFS_REPAIR, &[end_at("0x1234"), end_at("0xabcd")]);
         assert!(
             matches!(outcome, CheckOutcome::Corrupt { .. }),
             "{outcome:?}"
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_did_not_end_by_itself_says_nothing() {
+    fn a_run_that_did_not_end_by_itself_proves_nothing() {
         let outcome = together(&E2FSCK, &[run(4, "x"), End::Killed]);
         assert!(
             matches!(

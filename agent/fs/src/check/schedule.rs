@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_operator_who_asks_nothing_is_done_when_checks_are_off() {
+    fn without_an_operators_request_nothing_is_done_when_checks_are_off() {
         let off = Rules {
             enabled: false,
             window: Window::parse("00:00-23:59"),

@@ -49,7 +49,7 @@ mod tests {
     use drivebay_model::LastCheck;
 
     #[test]
-    fn damage_is_told_in_the_same_words_until_a_clean_check() {
+    fn damage_is_reported_in_the_same_words_until_a_clean_check() {
         let check = |at, outcome| LastCheck {
             at,
             method: Some(CheckMethod::Unmounted),
@@ -64,19 +64,19 @@ mod tests {
         let mut checked = Checked::never(Uuid::from_u128(1));
         assert!(conditions(&checked, FsType::Ext4).is_empty());
         checked.take(check(1, corrupt()));
-        let told = conditions(&checked, FsType::Ext4);
+        let reported = conditions(&checked, FsType::Ext4);
         assert_eq!(
-            (told[0].status.as_str(), told[0].reason.as_str()),
+            (reported[0].status.as_str(), reported[0].reason.as_str()),
             ("DATA_LOSS", "FilesystemCorrupted")
         );
         assert!(
-            told[0]
+            reported[0]
                 .message
                 .contains("e2fsck -fn found its filesystem damaged: Inode 7; "),
-            "{told:?}"
+            "{reported:?}"
         );
         checked.take(check(2, corrupt()));
-        assert_eq!(conditions(&checked, FsType::Ext4), told);
+        assert_eq!(conditions(&checked, FsType::Ext4), reported);
         checked.take(check(3, CheckOutcome::Clean));
         assert!(conditions(&checked, FsType::Ext4).is_empty());
     }

@@ -214,7 +214,7 @@ pub trait Filesystem: Sync {
     fn refuse_sector(&self, options: &[String], sector: u32) -> Option<String>;
 
     /// Returns the option that a mount gets in addition to the requested ones. Pure.
-    fn default_option(&self, asked: &[String]) -> Option<&'static str>;
+    fn default_option(&self, requested: &[String]) -> Option<&'static str>;
 
     /// Gives the filesystem its new UUID, and returns the output of the tools for a message. Does not prove success: the
     /// caller must probe the device. Can be repeated after an interruption at any point.

@@ -51,8 +51,8 @@ impl UuidChange<'_> {
             stderr: format!("{}\n{}", output.stderr, output.stdout),
             ..output
         };
-        let said = format!("{}: {}", program.name, tools::excerpt(&all));
-        Ok((all.code, said))
+        let message = format!("{}: {}", program.name, tools::excerpt(&all));
+        Ok((all.code, message))
     }
 
     /// Runs a tool that repairs the filesystem, and that exits with one of the codes `done` if it has. Errs with
@@ -72,9 +72,9 @@ impl UuidChange<'_> {
                 device: device.clone(),
             });
         }
-        let (code, said) = self.run(program, args, context)?;
+        let (code, message) = self.run(program, args, context)?;
         if !code.is_some_and(|code| done.contains(&code)) {
-            return Err(self.failed(&said));
+            return Err(self.failed(&message));
         }
         tracing::warn!(
             device,

@@ -59,10 +59,10 @@ pub fn run(
     context.step(&step);
     let began = Instant::now();
     let mut before = counters(device);
-    let mut looked = began;
+    let mut counted_at = began;
     let result = cmd::run_idle(&tool, &mut || {
-        if looked.elapsed() >= LOOK_EVERY {
-            looked = Instant::now();
+        if counted_at.elapsed() >= LOOK_EVERY {
+            counted_at = Instant::now();
             let now = counters(device);
             if now != before {
                 before = now;

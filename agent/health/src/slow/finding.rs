@@ -21,11 +21,11 @@ pub(super) fn finding(slow: &[Slowdown]) -> Option<Finding> {
     };
     let acknowledged = slow.iter().all(|slow| slow.acknowledged);
     let shown = slow.iter().filter(|slow| slow.acknowledged == acknowledged);
-    let told: Vec<String> = shown.map(one).collect();
-    (!told.is_empty()).then(|| {
+    let descriptions: Vec<String> = shown.map(one).collect();
+    (!descriptions.is_empty()).then(|| {
         let message = format!(
             "{}; see `drivebay-agent drive show`, check cable, slot, temperature and firmware, and expect the drive to fail",
-            told.join(", ")
+            descriptions.join(", ")
         );
         Finding {
             acknowledged,

@@ -84,16 +84,16 @@ pub(super) async fn carry_out(
         source,
     })?;
     let withdraw = matches!(request.order, Order::Withdraw { .. });
-    let known_slow = slow.send(id.clone(), withdraw).await?;
+    let slow_findings = slow.send(id.clone(), withdraw).await?;
     tracked.history = history;
-    let mut known_of_kernel = Vec::new();
-    inventory.update(|known| match withdraw {
-        true => known.health.withdraw(id),
-        false => known_of_kernel = known.health.acknowledge(id, now()),
+    let mut kernel_findings = Vec::new();
+    inventory.update(|state| match withdraw {
+        true => state.health.withdraw(id),
+        false => kernel_findings = state.health.acknowledge(id, now()),
     });
     let revision = publish(node, id, tracked);
-    let of_kernel = known_of_kernel.into_iter().map(|one| (one, "kernel"));
-    let slow = known_slow.into_iter().map(|one| (one, "latency"));
+    let of_kernel = kernel_findings.into_iter().map(|one| (one, "kernel"));
+    let slow = slow_findings.into_iter().map(|one| (one, "latency"));
     acknowledged.extend(of_kernel.chain(slow).map(besides_smart));
     let health = shown(node, id);
     let (verdict, findings) = (health.shown_verdict(), acknowledged.len());
@@ -116,8 +116,8 @@ pub(super) async fn carry_out(
 /// Publishes the history's current report in the inventory. Returns the revision that has it.
 pub(super) fn publish(node: &NodeContext, id: &DriveId, tracked: &mut Tracked) -> u64 {
     let history = &tracked.history;
-    let said = tracked.said.take().unwrap_or_default();
-    let smart = said.smart.unwrap_or_default();
+    let previous = tracked.report.take().unwrap_or_default();
+    let smart = previous.smart.unwrap_or_default();
     let of_history = of_history(history);
     let health = DriveHealth {
         verdict: of_history.verdict,
@@ -129,11 +129,11 @@ pub(super) fn publish(node: &NodeContext, id: &DriveId, tracked: &mut Tracked) -
             readings: smart.readings,
             ..report(history)
         }),
-        ..said
+        ..previous
     };
-    tracked.said = Some(health.clone());
+    tracked.report = Some(health.clone());
     let inventory = node.inventory();
-    inventory.update(|known| known.health.says(id.clone(), health))
+    inventory.update(|state| state.health.record_report(id.clone(), health))
 }
 
 fn shown(node: &NodeContext, id: &DriveId) -> DriveHealth {
@@ -212,11 +212,11 @@ fn changes(
     };
     let choice = |of: &Acknowledgement| (of.until, of.takes_new_volumes);
     let standing = before.standing();
-    let known = |one: &rules::RuleFinding| {
-        let mut known = before.findings().iter().chain(&standing);
-        known.any(|of| of.acknowledged && (of.code, &of.subject) == (one.code, &one.subject))
+    let is_acknowledged = |one: &rules::RuleFinding| {
+        let mut earlier = before.findings().iter().chain(&standing);
+        earlier.any(|of| of.acknowledged && (of.code, &of.subject) == (one.code, &one.subject))
     };
-    choice(&holds.given) != choice(ack) || !findings.iter().all(known)
+    choice(&holds.given) != choice(ack) || !findings.iter().all(is_acknowledged)
 }
 
 fn besides_smart((finding, subject): (Finding, &str)) -> SmartFinding {
@@ -260,13 +260,13 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_that_changes_nothing_is_told_from_one_that_does() {
+    fn an_acknowledgement_that_changes_nothing_is_distinguished_from_one_that_does() {
         let mut nothing = History::default();
         let findings = nothing.acknowledge(&ack(), 1);
         assert!(!changes(&History::default(), &findings, &ack(), 1));
         let before = history();
-        let mut known = before.clone();
-        let findings = known.acknowledge(&ack(), 2);
+        let mut acknowledged = before.clone();
+        let findings = acknowledged.acknowledge(&ack(), 2);
         assert!(!findings.is_empty());
         assert!(changes(&before, &findings, &ack(), 2));
         // Repeated by another operator with another note.
@@ -275,8 +275,8 @@ mod tests {
             note: "again".to_owned(),
             ..ack()
         };
-        let again = known.clone().acknowledge(&other, 3);
-        assert!(!changes(&known, &again, &other, 3));
+        let again = acknowledged.clone().acknowledge(&other, 3);
+        assert!(!changes(&acknowledged, &again, &other, 3));
         for choice in [
             Acknowledgement {
                 takes_new_volumes: true,
@@ -287,7 +287,7 @@ mod tests {
                 ..ack()
             },
         ] {
-            assert!(changes(&known, &again, &choice, 3), "{choice:?}");
+            assert!(changes(&acknowledged, &again, &choice, 3), "{choice:?}");
         }
     }
 
@@ -328,9 +328,9 @@ mod tests {
             "{missing}"
         );
         // Only states of the drive, which are not silenced, have to be named again.
-        let mut known = history.clone();
-        known.acknowledge(&ack(), 2);
-        let missing = not_named(&[], &known, &DriveHealth::default());
+        let mut acknowledged = history.clone();
+        acknowledged.acknowledge(&ack(), 2);
+        let missing = not_named(&[], &acknowledged, &DriveHealth::default());
         assert_eq!(
             missing,
             ["BackgroundScanHalted (background-scan: 3) is not named"]
@@ -347,8 +347,8 @@ mod tests {
             ..DriveHealth::default()
         };
         let io = [Finding::new(Code::KernelIoError, "")];
-        let seen = of(&[Code::KernelIoError]);
-        let smart = states(&before, &after, &io, &seen);
+        let health = of(&[Code::KernelIoError]);
+        let smart = states(&before, &after, &io, &health);
         let stalled = of(&[Code::KernelIoError, Code::IoStalled]);
         let both = states(&before, &after, &io, &stalled);
         assert_eq!(both.last().unwrap(), "IoStalled");

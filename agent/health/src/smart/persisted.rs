@@ -28,7 +28,7 @@ pub async fn restore(node: &NodeContext) {
     match read.and_then(|read| read) {
         Ok(reports) => {
             let inventory = node.inventory();
-            inventory.update(|known| known.health.restore_reports(reports));
+            inventory.update(|state| state.health.restore_reports(reports));
         }
         Err(error) => {
             tracing::error!(path = %dir.display(), %error, "cannot read drive health histories; drives take no new volumes before their first SMART poll");
@@ -79,7 +79,7 @@ pub(super) fn of_history(history: &History) -> DriveHealth {
     let given = given.filter(|last| last.withdrawn.is_none());
     DriveHealth {
         verdict: history.verdict(),
-        findings: found(&history.standing()),
+        findings: to_findings(&history.standing()),
         conditions: shown.collect(),
         worn_out: levels.any(|level| level == ConditionLevel::NoNewVolumes),
         acknowledged: given.map(|last| Acknowledged {
@@ -109,7 +109,7 @@ pub(super) fn report(history: &History) -> SmartReport {
 }
 
 /// Converts findings for the inventory. Pure.
-fn found(standing: &[rules::RuleFinding]) -> Vec<Finding> {
+fn to_findings(standing: &[rules::RuleFinding]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = standing
         .iter()
         .map(|finding| Finding {

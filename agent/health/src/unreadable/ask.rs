@@ -28,14 +28,14 @@ pub(super) struct Question {
 #[derive(Debug)]
 pub(super) struct TrackedVolume {
     pub(super) question: Option<Question>,
-    pub(super) asking: bool,
+    pub(super) querying: bool,
     pub(super) due: Instant,
     /// Not queried before this, whatever has changed: ranges are found one after another.
     pub(super) not_before: Option<Instant>,
 }
 
 impl Followed {
-    pub(super) fn ask(
+    pub(super) fn query(
         &mut self,
         volumes: &Volumes,
         snapshot: &Snapshot,
@@ -59,12 +59,12 @@ impl Followed {
             }
             let tracked = self.volumes.entry(*uuid).or_insert(TrackedVolume {
                 question: None,
-                asking: false,
+                querying: false,
                 due: now,
                 not_before: None,
             });
             let is_answered = tracked.question.as_ref() == Some(&question);
-            if tracked.asking
+            if tracked.querying
                 || tracked.not_before.is_some_and(|at| now < at)
                 || tasks.count() >= AT_ONCE
                 || (is_answered && now < tracked.due)
@@ -74,13 +74,13 @@ impl Followed {
             {
                 continue;
             }
-            tracked.asking = true;
+            tracked.querying = true;
             let (volumes, volume) = (volumes.clone(), volume.clone());
             let drive = DriveRef::from(&drive.facts);
             tasks.spawn(Of::Volume(*uuid), async move {
                 let pieces = question.pieces.clone();
-                let asked = volumes.locate(&volume, &drive, fs_type, pieces).await;
-                Done::Located(question, asked)
+                let result = volumes.locate(&volume, &drive, fs_type, pieces).await;
+                Done::Located(question, result)
             });
         }
     }

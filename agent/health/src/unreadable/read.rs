@@ -73,7 +73,7 @@ impl Followed {
                 continue;
             }
             let again = tracked.again.is_none_or(|at| at <= now);
-            let known = volumes
+            let unreadable = volumes
                 .node()
                 .inventory()
                 .health(|registry| registry.unreadable(id));
@@ -89,7 +89,7 @@ impl Followed {
             let is_reported = !windows.is_empty();
             tracked.reading_reported.clone_from(&windows);
             // In another order each time: the time may not suffice for all of them.
-            let mut ranges = known.ranges().to_vec();
+            let mut ranges = unreadable.ranges().to_vec();
             fastrand::shuffle(&mut ranges);
             if again {
                 windows.extend(ranges);
@@ -121,10 +121,10 @@ pub(super) fn next_interval(last: Duration, changed: bool) -> Duration {
 
 /// Returns the reported places that a read did not reach, all if it failed: a drive does not report the entries of its logs
 /// twice. Pure.
-pub(super) fn not_reached(mut reported: Vec<Extent>, found: Option<&WindowRead>) -> Vec<Extent> {
-    if let Some(found) = found {
+pub(super) fn not_reached(mut reported: Vec<Extent>, result: Option<&WindowRead>) -> Vec<Extent> {
+    if let Some(result) = result {
         reported.retain(|place| {
-            let mut done = found.done.iter();
+            let mut done = result.done.iter();
             !done.any(|done| (done.start..done.end()).contains(&place.start))
         });
     }
@@ -159,7 +159,7 @@ fn read(
         // A rotating drive that is not used may be in standby.
         if sleeps && !is_reported && before.is_some() && before == completed_before {
             return Done::Read {
-                found: None,
+                result: None,
                 completed: before,
             };
         }
@@ -167,16 +167,16 @@ fn read(
             .node()
             .pool()
             .run((&id, Slot::Background), job, READ_DEADLINE);
-        let found = run.await;
-        let found = match found {
-            Ok(found) => Some(found),
+        let result = run.await;
+        let result = match result {
+            Ok(result) => Some(result),
             Err(error) => {
                 tracing::debug!(drive = %id, error = %chain(&error), "reading suspected sectors failed");
                 None
             }
         };
         Done::Read {
-            found,
+            result,
             completed: completed(name).await,
         }
     }
@@ -189,12 +189,12 @@ mod tests {
     #[test]
     fn known_ranges_are_read_less_often_while_nothing_changes() {
         let mut every = Duration::ZERO;
-        let mut seen = Vec::new();
+        let mut seconds = Vec::new();
         for changed in [true, false, false, false, false, false, true] {
             every = next_interval(every, changed);
-            seen.push(every.as_secs());
+            seconds.push(every.as_secs());
         }
-        assert_eq!(seen, [60, 120, 240, 480, 600, 600, 60]);
+        assert_eq!(seconds, [60, 120, 240, 480, 600, 600, 60]);
     }
 
     #[test]
@@ -205,12 +205,12 @@ mod tests {
             extent(8192, 4096),
             extent(1 << 30, 4096),
         ];
-        let found = WindowRead {
+        let result = WindowRead {
             done: vec![extent(4096, 4096), extent(0, 512)],
             failed: vec![extent(4096, 512)],
         };
         assert_eq!(
-            not_reached(reported.clone(), Some(&found)),
+            not_reached(reported.clone(), Some(&result)),
             [extent(8192, 4096), extent(1 << 30, 4096)]
         );
         // Nothing was learned: a failed job is no evidence about the drive.

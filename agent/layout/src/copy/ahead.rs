@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_does_not_read_says_so_and_the_next_one_comes() {
+    fn a_piece_that_does_not_read_is_reported_and_the_next_one_comes() {
         let drive = FakeDrive::new(4 * LEN, 4096);
         let piece = |i| Extent {
             start: i * LEN,

@@ -45,12 +45,12 @@ impl Medium for Image<'_> {
     }
 }
 
-fn look(image: &[u8], sector: u32) -> GptScan {
+fn scan_image(image: &[u8], sector: u32) -> GptScan {
     scan(&Image(image, sector)).unwrap()
 }
 
 fn damage(image: &[u8], sector: u32) -> String {
-    match look(image, sector).state {
+    match scan_image(image, sector).state {
         GptState::Damaged(why) => why,
         other => panic!("{other:?}"),
     }
@@ -61,7 +61,7 @@ const LINUX: Uuid = uuid::uuid!("0fc63daf-8483-4772-8e79-3d69d8477de4");
 #[test]
 fn zeros_have_no_table() {
     assert_eq!(
-        look(&vec![0; SIZE], 512),
+        scan_image(&vec![0; SIZE], 512),
         GptScan {
             state: GptState::None,
             ours: false,
@@ -69,7 +69,7 @@ fn zeros_have_no_table() {
         }
     );
     assert_eq!(
-        look(&[0; 1024], 512).state,
+        scan_image(&[0; 1024], 512).state,
         GptState::None,
         "too small for one"
     );
@@ -78,9 +78,9 @@ fn zeros_have_no_table() {
 #[test]
 fn a_whole_table_is_whole_whatever_the_sector_size() {
     for sector in [512, 4096] {
-        let found = look(&disk(sector, &[LINUX]), sector as u32);
+        let result = scan_image(&disk(sector, &[LINUX]), sector as u32);
         assert_eq!(
-            found,
+            result,
             GptScan {
                 state: GptState::Whole,
                 ours: false,
@@ -88,7 +88,7 @@ fn a_whole_table_is_whole_whatever_the_sector_size() {
             }
         );
         assert_eq!(
-            look(&disk(sector, &[]), sector as u32).state,
+            scan_image(&disk(sector, &[]), sector as u32).state,
             GptState::Whole,
             "an empty table is a table"
         );
@@ -97,12 +97,12 @@ fn a_whole_table_is_whole_whatever_the_sector_size() {
 
 #[test]
 fn only_a_label_partition_in_first_place_makes_a_table_ours() {
-    assert!(look(&disk(512, &[LABEL_TYPE, LINUX]), 512).ours);
-    assert!(!look(&disk(512, &[LINUX, LABEL_TYPE]), 512).ours);
+    assert!(scan_image(&disk(512, &[LABEL_TYPE, LINUX]), 512).ours);
+    assert!(!scan_image(&disk(512, &[LINUX, LABEL_TYPE]), 512).ours);
 }
 
 #[test]
-fn each_kind_of_damage_is_named_and_a_valid_copy_still_says_whose_it_is() {
+fn each_kind_of_damage_is_named_and_a_valid_copy_still_identifies_its_owner() {
     type Harm = fn(&mut Vec<u8>);
     let cases: [(&str, Harm, bool); 9] = [
         ("checksum of its header", |image| image[512 + 56] ^= 1, true),
@@ -140,7 +140,7 @@ fn each_kind_of_damage_is_named_and_a_valid_copy_still_says_whose_it_is() {
         harm(&mut image);
         let why = damage(&image, 512);
         assert!(why.contains(word), "{word}: {why}");
-        assert_eq!(look(&image, 512).ours, ours, "{word}");
+        assert_eq!(scan_image(&image, 512).ours, ours, "{word}");
     }
 }
 
@@ -166,7 +166,7 @@ proptest! {
     fn no_flipped_byte_of_a_table_makes_it_vanish(at in 0_usize..1024 + 16384, bit in 0_u8..8) {
         let mut image = disk(512, &[LABEL_TYPE]);
         image[at] ^= 1 << bit;
-        prop_assert_ne!(look(&image, 512).state, GptState::None);
+        prop_assert_ne!(scan_image(&image, 512).state, GptState::None);
     }
 
     #[test]
@@ -174,6 +174,6 @@ proptest! {
         let mut image = vec![0; SIZE];
         image[512..1024].copy_from_slice(&bytes);
         image[512..520].copy_from_slice(b"EFI PART");
-        look(&image, 512);
+        scan_image(&image, 512);
     }
 }

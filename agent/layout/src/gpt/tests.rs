@@ -92,11 +92,11 @@ fn any_damage_to_one_copy_is_found_and_repaired_from_the_other() {
             hurt.rot(offset, 0x40);
             match read(&hurt).unwrap() {
                 GptCopies::One {
-                    table: found,
+                    table: valid,
                     damaged,
                     ..
                 } => {
-                    assert_eq!((found, damaged), (table.clone(), which), "offset {offset}");
+                    assert_eq!((valid, damaged), (table.clone(), which), "offset {offset}");
                 }
                 other => panic!("offset {offset}: {other:?}"),
             }
@@ -148,9 +148,9 @@ fn every_crash_while_writing_ends_with_the_old_or_the_new_table() {
                         _ => seed >> 63 == 1,
                     }
                 });
-                let found = repaired(&cut);
-                assert!(found == old || found == new, "cut before event {at}");
-                assert_eq!(found.entry(9), Some(foreign));
+                let after = repaired(&cut);
+                assert!(after == old || after == new, "cut before event {at}");
+                assert_eq!(after.entry(9), Some(foreign));
             }
         }
     }
@@ -193,7 +193,7 @@ fn what_reads_of_a_bad_block_of_a_table_is_kept() {
 }
 
 #[test]
-fn bad_bits_in_a_protective_mbr_are_told_from_another_table() {
+fn bad_bits_in_a_protective_mbr_are_distinguished_from_another_table() {
     let drive = FakeDrive::new(SIZE, 512);
     let table = Table::fresh(Uuid::from_u128(1), Uuid::from_u128(2), SIZE, 512).unwrap();
     let first = |change: &dyn Fn(&mut [u8])| {

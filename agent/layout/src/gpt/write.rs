@@ -12,7 +12,7 @@ pub fn write<D: Device + ?Sized>(dev: &D, table: &Table) -> io::Result<()> {
     write_copy(dev, table, Which::Backup)?;
     write_copy(dev, table, Which::Primary)?;
     match read(dev)? {
-        GptCopies::Whole(found) if found == *table => Ok(()),
+        GptCopies::Whole(read_back) if read_back == *table => Ok(()),
         other => Err(io::Error::other(format!(
             "the partition table did not read back as written: {other:?}"
         ))),

@@ -125,9 +125,9 @@ pub(crate) fn clear(
         open::lock(dev)?;
         let mut session = Session::open(dev, false)?;
         let same = |now: &Lv| now.uuid == lv.uuid && now.occupies == lv.occupies;
-        let found = session.view.checks.values().find(|now| same(now)).cloned();
+        let current = session.view.checks.values().find(|now| same(now)).cloned();
         // An operator may have removed it meanwhile.
-        if let Some(lv) = found {
+        if let Some(lv) = current {
             match space::is_zeros(dev, &id, &runs, "checking that a snapshot is erased") {
                 Err(LayoutError::NotErased { .. }) if how == Zeroing::Command => {
                     session.note_unzeroed()?;

@@ -59,8 +59,8 @@ pub(crate) fn resume(
     id: &DriveId,
     policy: ClaimPolicy,
 ) -> Result<bool, LayoutError> {
-    let found = metadata::read(dev).map_err(io_error(id, "reading the LVM label"))?;
-    match found {
+    let contents = metadata::read(dev).map_err(io_error(id, "reading the LVM label"))?;
+    match contents {
         PvContents::Orphan(header) if drive_uuid_of(&header.uuid).is_some() => {
             never_complete(dev, id, &header)?;
             claimable::no_table(dev, id)?;

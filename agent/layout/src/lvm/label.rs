@@ -50,14 +50,14 @@ pub(super) fn lost<D: Medium + ?Sized>(dev: &D, why: &str) -> Option<Committed> 
     let text = metadata::text_in(dev, AREA)?;
     let (uuid, device_bytes) = metadata::only_pv(&text)?;
     pv::drive_uuid_of(&uuid)?;
-    let PvContents::Vg(found) = metadata::behind(dev, header(uuid, device_bytes)).ok()? else {
+    let PvContents::Vg(committed) = metadata::behind(dev, header(uuid, device_bytes)).ok()? else {
         return None;
     };
-    let is_ours = !matches!(tags::vg(&found.vg.tags), tags::Read::Stranger);
-    let is_whole = found.vg.strange.is_empty() && found.vg.pv.pe_start == plan::FIRST_PE;
+    let is_ours = !matches!(tags::vg(&committed.vg.tags), tags::Read::Stranger);
+    let is_whole = committed.vg.strange.is_empty() && committed.vg.pv.pe_start == plan::FIRST_PE;
     (is_ours && is_whole).then(|| Committed {
         label_damage: Some(why.to_owned()),
-        ..*found
+        ..*committed
     })
 }
 
@@ -122,7 +122,7 @@ pub fn find<D: Medium + ?Sized>(
     whole.push(0);
     let seqno = seqno_of(text);
     let begins = text.get(..text.len().min(16)).unwrap_or_default();
-    let (at_start, mut found) = (ring.len(), None);
+    let (at_start, mut last_match) = (ring.len(), None);
     // At the end of the area a text continues behind its header.
     ring.extend_from_within(..);
     for start in (0..at_start).step_by(SECTOR) {
@@ -131,7 +131,7 @@ pub fn find<D: Medium + ?Sized>(
             continue;
         }
         if here.starts_with(&whole) {
-            found = Some(start);
+            last_match = Some(start);
             continue;
         }
         let end = memchr::memchr(0, here).unwrap_or(here.len());
@@ -139,7 +139,7 @@ pub fn find<D: Medium + ?Sized>(
             return Ok(None);
         }
     }
-    Ok(found.map(|start| Location {
+    Ok(last_match.map(|start| Location {
         offset: (start + SECTOR) as u64,
         size: whole.len() as u64,
         checksum: metadata::checksum(&whole),

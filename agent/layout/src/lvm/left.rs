@@ -232,22 +232,26 @@ mod tests {
             device("other", "pvc", "LVM-4"),
             device(second, "crypt", "CRYPT-LUKS2-5"),
         ];
-        let found = of_drives(all.clone(), None);
+        let by_drive = of_drives(all.clone(), None);
         let uuids = |drive: &Uuid| -> Vec<&str> {
-            found[drive]
+            by_drive[drive]
                 .iter()
                 .map(|device| device.uuid.as_str())
                 .collect()
         };
-        assert_eq!(found.len(), 2);
+        assert_eq!(by_drive.len(), 2);
         assert_eq!(
             uuids(&drives[0]),
             ["LVM-1-real", "LVM-2-cow", "LVM-2", "LVM-1"]
         );
         assert_eq!(uuids(&drives[1]), ["LVM-3"]);
         let only = ["LVM-2".to_owned(), "LVM-4".to_owned()];
-        let found = of_drives(all, Some(&only));
-        let found: Vec<String> = found.into_values().flatten().map(|one| one.uuid).collect();
-        assert_eq!(found, ["LVM-2"]);
+        let selected = of_drives(all, Some(&only));
+        let selected_uuids: Vec<String> = selected
+            .into_values()
+            .flatten()
+            .map(|one| one.uuid)
+            .collect();
+        assert_eq!(selected_uuids, ["LVM-2"]);
     }
 }

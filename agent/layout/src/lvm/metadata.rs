@@ -109,7 +109,7 @@ const CRC_START: u32 = 0xf597_a6cf;
 /// Reads the LVM structures of a drive. An unreadable sector is an error only if its contents
 /// cannot be derived from others.
 pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<PvContents> {
-    let (found, why) = match pv_header(&Disk(dev)) {
+    let (result, why) = match pv_header(&Disk(dev)) {
         Ok(Ok(Some(header))) => return behind(dev, header),
         Ok(Ok(None)) => (Ok(PvContents::NoPv), "it has no LVM label".to_owned()),
         Ok(Err(why)) => {
@@ -129,7 +129,7 @@ pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<PvContents> {
     };
     match label::lost(dev, &why) {
         Some(committed) => Ok(PvContents::Vg(Box::new(committed))),
-        None => found,
+        None => result,
     }
 }
 
@@ -178,7 +178,7 @@ pub(super) fn behind<D: Medium + ?Sized>(dev: &D, header: PvHeader) -> io::Resul
             }
         };
         return Ok(match committed(&header, text, location, dev.size()) {
-            Ok(found) => PvContents::Vg(Box::new(found)),
+            Ok(valid) => PvContents::Vg(Box::new(valid)),
             Err(why) => PvContents::Damaged {
                 why,
                 header: Some(header),

@@ -49,8 +49,8 @@ pub use session::shown;
 /// are invalid: O_EXCL refuses it while anything of it is active.
 pub(super) fn deactivate(drive: &DriveRef) -> Result<(), LayoutError> {
     let dev = open::locked(drive)?;
-    let found = metadata::read(&dev).map_err(io_error(&drive.id, "reading the LVM label"))?;
-    if !is_ours(&found) {
+    let contents = metadata::read(&dev).map_err(io_error(&drive.id, "reading the LVM label"))?;
+    if !is_ours(&contents) {
         return Ok(());
     }
     match Session::open(&dev, false) {

@@ -184,9 +184,9 @@ mod tests {
             let mut at = 8;
             let free: Vec<Extent> = lens.iter().map(|(gap, len)| {
                 at += gap;
-                let found = run(at, *len);
+                let free_run = run(at, *len);
                 at += len;
-                found
+                free_run
             }).collect();
             let total: u64 = free.iter().map(|run| run.len).sum();
             for taken in [allocate(&free, want * MIB), grow(&free, end * MIB, want * MIB)] {

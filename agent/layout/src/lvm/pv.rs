@@ -45,15 +45,15 @@ pub(crate) fn drive_uuid_of(pv_uuid: &str) -> Option<Uuid> {
         .strip_prefix(PV_PREFIX)
         .filter(|rest| rest.len() == 26)?;
     let value = rest.bytes().try_fold(0_u128, |value, digit| {
-        let digit = DIGITS.iter().position(|known| *known == digit)?;
+        let digit = DIGITS.iter().position(|candidate| *candidate == digit)?;
         value.checked_mul(62)?.checked_add(digit as u128)
     })?;
     Some(Uuid::from_u128(value))
 }
 
 /// True if what was read belongs to Drivebay: its VG, valid or torn, or an unfinished claim.
-pub fn is_ours(found: &PvContents) -> bool {
-    match found {
+pub fn is_ours(contents: &PvContents) -> bool {
+    match contents {
         PvContents::Vg(committed) => !matches!(tags::vg(&committed.vg.tags), tags::Read::Stranger),
         PvContents::Orphan(header) => drive_uuid_of(&header.uuid).is_some(),
         PvContents::Torn(torn) => drive_uuid_of(&torn.header.uuid).is_some(),

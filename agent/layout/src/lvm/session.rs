@@ -250,10 +250,10 @@ impl<'a> Session<'a> {
     /// command of Drivebay did.
     fn keep_strange_copy(&mut self) -> Result<(), LayoutError> {
         // A copy that cannot be read is written again.
-        let known = self.committed.header.bootloader;
-        let known = known.and_then(|area| backup::newest(self.dev, area).ok().flatten());
+        let area_of_copies = self.committed.header.bootloader;
+        let newest = area_of_copies.and_then(|area| backup::newest(self.dev, area).ok().flatten());
         let vg = &self.committed.vg;
-        if known.is_some_and(|copy| copy.seqno == vg.seqno && copy.text == self.committed.text) {
+        if newest.is_some_and(|copy| copy.seqno == vg.seqno && copy.text == self.committed.text) {
             return Ok(());
         }
         self.flush()?;
@@ -470,11 +470,15 @@ fn torn_and(id: &DriveId, torn: &Torn, why: &str) -> LayoutError {
 }
 
 /// Rewrites the label sector of a drive if it was damaged.
-fn labelled(dev: &BlockDev, id: &DriveId, mut found: Committed) -> Result<Committed, LayoutError> {
-    let Some(why) = found.label_damage.take() else {
-        return Ok(found);
+fn labelled(
+    dev: &BlockDev,
+    id: &DriveId,
+    mut current: Committed,
+) -> Result<Committed, LayoutError> {
+    let Some(why) = current.label_damage.take() else {
+        return Ok(current);
     };
-    label::write(dev, &found.header).map_err(io_error(id, "writing the LVM label"))?;
+    label::write(dev, &current.header).map_err(io_error(id, "writing the LVM label"))?;
     match committed(dev, id)? {
         Ok(again) if again.label_damage.is_none() => {
             tracing::warn!(drive = %id, reason = why, "damaged LVM label restored from the metadata area");
@@ -498,12 +502,12 @@ fn restore_in_place(dev: &BlockDev, torn: &Torn, copy: &Committed) -> Result<boo
     let mut text = copy.text.clone();
     text.push(0);
     match torn.location {
-        Some(said) => {
+        Some(location) => {
             let size = text.len() as u64;
-            if (size, metadata::checksum(&text)) != (said.size, said.checksum) {
+            if (size, metadata::checksum(&text)) != (location.size, location.checksum) {
                 return Ok(false);
             }
-            label::write_text(dev, *area, said, &text)
+            label::write_text(dev, *area, location, &text)
                 .map_err(io_error(id, "writing LVM's metadata"))?;
         }
         None => {

@@ -61,8 +61,8 @@ pub fn whole(contents_bytes: u64) -> u64 {
 }
 
 /// The room that a snapshot gets when this much was asked for. Pure.
-pub fn reserve(volume_bytes: u64, asked: u64) -> u64 {
-    asked
+pub fn reserve(volume_bytes: u64, requested: u64) -> u64 {
+    requested
         .max(LEAST)
         .min(whole(volume_bytes))
         .next_multiple_of(plan::EXTENT_BYTES)
@@ -161,17 +161,17 @@ fn is_held(snapshot: &PlacedSnapshot) -> bool {
 }
 
 /// True if both have the same name, unless they are members of groups with different names. Pure.
-fn is_namesake(existing: &SnapshotRecord, asked: &SnapshotRecord) -> bool {
-    let of_one_name = match (&existing.group, &asked.group) {
+fn is_namesake(existing: &SnapshotRecord, requested: &SnapshotRecord) -> bool {
+    let of_one_name = match (&existing.group, &requested.group) {
         (Some(group), Some(other)) => group.name == other.name,
         _ => true,
     };
-    existing.name == asked.name && of_one_name
+    existing.name == requested.name && of_one_name
 }
 
 /// True if an existing snapshot of the requested name satisfies the request: it is complete, or has the same uuid. Pure.
-fn is_answer(existing: &SnapshotRecord, asked: &SnapshotRecord) -> bool {
-    existing.is_complete || existing.uuid == asked.uuid
+fn is_answer(existing: &SnapshotRecord, requested: &SnapshotRecord) -> bool {
+    existing.is_complete || existing.uuid == requested.uuid
 }
 
 /// Records that snapshots of a group are complete. See `CompleteSnapshots`.
@@ -258,16 +258,16 @@ pub(super) fn apply_status(
 }
 
 /// Returns the record of a snapshot that is complete or can be completed; Err: the reason why it cannot. Pure.
-fn usable(found: Option<&PlacedSnapshot>) -> Result<SnapshotRecord, String> {
-    let Some(found) = found else {
+fn usable(snapshot: Option<&PlacedSnapshot>) -> Result<SnapshotRecord, String> {
+    let Some(snapshot) = snapshot else {
         return Err("it is not there".into());
     };
-    let why = match &found.ambiguous {
+    let why = match &snapshot.ambiguous {
         Some(why) => why.clone(),
-        None if found.record.is_complete => return Ok(found.record.clone()),
-        None if found.is_overflowed => LOST.to_owned(),
-        None if found.device.is_none() => "the kernel does not have it".to_owned(),
-        None => return Ok(found.record.clone()),
+        None if snapshot.record.is_complete => return Ok(snapshot.record.clone()),
+        None if snapshot.is_overflowed => LOST.to_owned(),
+        None if snapshot.device.is_none() => "the kernel does not have it".to_owned(),
+        None => return Ok(snapshot.record.clone()),
     };
     Err(why)
 }
@@ -441,15 +441,15 @@ mod tests {
 
     #[test]
     fn a_snapshot_of_the_name_is_the_answer_unless_it_is_what_an_earlier_group_left() {
-        let asked = samples::snapshot(1, 2).record;
+        let requested = samples::snapshot(1, 2).record;
         let with = |uuid, is_complete| SnapshotRecord {
             uuid: Uuid::from_u128(uuid),
             is_complete,
-            ..asked.clone()
+            ..requested.clone()
         };
-        assert!(is_answer(&with(3, true), &asked));
-        assert!(is_answer(&with(1, false), &asked), "the same one");
-        assert!(!is_answer(&with(3, false), &asked));
+        assert!(is_answer(&with(3, true), &requested));
+        assert!(is_answer(&with(1, false), &requested), "the same one");
+        assert!(!is_answer(&with(3, false), &requested));
     }
 
     #[test]
@@ -463,7 +463,7 @@ mod tests {
             }),
             ..alone.clone()
         };
-        for (existing, asked, expected) in [
+        for (existing, requested, expected) in [
             (alone.clone(), alone.clone(), true),
             (member("a"), alone.clone(), true),
             (alone.clone(), member("a"), true),
@@ -474,8 +474,8 @@ mod tests {
                 name: "other".into(),
                 ..existing.clone()
             };
-            assert_eq!(is_namesake(&existing, &asked), expected, "{existing:?}");
-            assert!(!is_namesake(&other, &asked));
+            assert_eq!(is_namesake(&existing, &requested), expected, "{existing:?}");
+            assert!(!is_namesake(&other, &requested));
         }
     }
 

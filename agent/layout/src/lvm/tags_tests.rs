@@ -107,7 +107,7 @@ fn a_mark_goes_through_tags_and_back() {
 }
 
 #[test]
-fn a_mark_of_an_earlier_version_that_says_zeros_is_read_and_says_nothing() {
+fn a_mark_of_an_earlier_version_with_zeros_is_read_and_the_zeros_are_ignored() {
     for free in ["zeros", "unknown"] {
         let old = vg_tags(&mark(), Some(free));
         assert_eq!(vg(&old), Read::Ours(mark()));

@@ -94,8 +94,11 @@ fn a_snapshot_that_is_complete_or_taken_alone_or_on_another_drive_never_begins_a
         one.record.group = group;
         placed.snapshots.push(one);
     }
-    let found = incomplete(&samples::contents(1, 1, vec![placed], 0));
-    assert_eq!(found, [(Uuid::from_u128(2), member(1, "LVM-a"))]);
+    let incomplete_members = incomplete(&samples::contents(1, 1, vec![placed], 0));
+    assert_eq!(
+        incomplete_members,
+        [(Uuid::from_u128(2), member(1, "LVM-a"))]
+    );
     let begun = [member(1, "LVM-a")];
     assert!(all_begun(&[member(1, "LVM-a")], &begun).is_ok());
     for other in [

@@ -86,21 +86,21 @@ fn parts(of: Range<u64>, by: u64) -> impl Iterator<Item = Range<u64>> {
 
 /// Returns the unreadable blocks of LVM's part: all of them, or one more than are repaired.
 fn unreadable<D: Device + ?Sized>(dev: &D) -> io::Result<Vec<Range<u64>>> {
-    let mut found = Vec::new();
+    let mut blocks = Vec::new();
     for piece in parts(0..plan::METADATA_END, PIECE) {
         if reads(dev, &piece)? {
             continue;
         }
         for block in parts(piece, BLOCK) {
             if !reads(dev, &block)? {
-                found.push(block);
+                blocks.push(block);
             }
-            if found.len() > MOST {
-                return Ok(found);
+            if blocks.len() > MOST {
+                return Ok(blocks);
             }
         }
     }
-    Ok(found)
+    Ok(blocks)
 }
 
 /// Returns the ranges that have repairs of their own: the sectors of the label, the header and the

@@ -341,18 +341,18 @@ fn snapshots(lvs: &Section) -> BTreeMap<&str, (&str, &str)> {
         (text("type") == Some("snapshot"))
             .then(|| Some((text("origin")?.to_owned(), text("cow_store")?.to_owned())))?
     };
-    let known = |name: &str| {
+    let lv_name = |name: &str| {
         lvs.0
             .iter()
             .map(|(name, _)| name.as_str())
-            .find(|known| *known == name)
+            .find(|candidate| *candidate == name)
     };
     lvs.0
         .iter()
         .filter_map(|(name, lv)| {
             let (origin, store) = tie(lv)?;
             let uuid = name::checked(&store).or_else(|| name::snapshot_uuid(&store));
-            uuid.and_then(|_| Some((name.as_str(), (known(&origin)?, known(&store)?))))
+            uuid.and_then(|_| Some((name.as_str(), (lv_name(&origin)?, lv_name(&store)?))))
         })
         .collect()
 }

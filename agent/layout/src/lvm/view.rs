@@ -78,7 +78,7 @@ pub fn view(
     let mut notes = Vec::new();
     let mut stale = Vec::new();
     let mut orphaned = Vec::new();
-    let mut seen = BTreeSet::new();
+    let mut uuids = BTreeSet::new();
     let mut twice = BTreeSet::new();
     let mut lvs = BTreeMap::new();
     let mut checks = BTreeMap::new();
@@ -172,7 +172,7 @@ pub fn view(
                 });
             }
         }
-        if !seen.insert(record.uuid) {
+        if !uuids.insert(record.uuid) {
             twice.insert(record.uuid);
         }
         lvs.insert(record.uuid, lv.clone());
@@ -366,11 +366,15 @@ fn shown(uuid: Uuid, name: Option<String>, lv: &Lv, extent: Extent) -> Record {
 
 /// Device-mapper devices on the drive that are no LV (or part of one) of this VG.
 fn unknown_devices(vg: &Vg, devices: &[DmDevice], kernel_name: &str) -> Vec<String> {
-    let known: Vec<String> = vg.lvs.iter().map(|lv| dm_uuid(vg, lv)).collect();
+    let prefixes: Vec<String> = vg.lvs.iter().map(|lv| dm_uuid(vg, lv)).collect();
     devices
         .iter()
         .filter(|device| device.slaves.iter().any(|slave| slave == kernel_name))
-        .filter(|device| !known.iter().any(|known| device.uuid.starts_with(known)))
+        .filter(|device| {
+            !prefixes
+                .iter()
+                .any(|prefix| device.uuid.starts_with(prefix))
+        })
         .map(|device| format!("{} ({})", device.kernel_name, device.name))
         .collect()
 }

@@ -79,20 +79,20 @@ fn device(vg: &Vg, lv: &Lv, size_bytes: u64) -> DmDevice {
     }
 }
 
-fn look(vg: &Vg, dm: &[DmDevice]) -> View {
+fn view_of(vg: &Vg, dm: &[DmDevice]) -> View {
     view(vg, dm, "sda", &BTreeMap::new(), GIB).expect("a VG of ours")
 }
 
 #[test]
-fn volumes_strangers_and_free_space_are_told_apart() {
+fn volumes_strangers_and_free_space_are_distinguished() {
     let vg = vg(vec![
         lv("pvc-2", tags::of_record(&record(2)), &[(20, 2), (5, 1)]),
         lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)]),
         lv("theirs", vec!["backup".into()], &[(50, 50)]),
     ]);
     let first = device(&vg, &vg.lvs[1], 3 * MIB);
-    let seen = look(&vg, std::slice::from_ref(&first));
-    let contents = &seen.contents;
+    let lvm_view = view_of(&vg, std::slice::from_ref(&first));
+    let contents = &lvm_view.contents;
     assert_eq!((contents.layout, contents.sequence), (Layout::Lvm, 9));
     assert_eq!(
         (contents.usable_bytes, contents.extent_bytes),
@@ -146,19 +146,19 @@ fn volumes_strangers_and_free_space_are_told_apart() {
             len: MIB
         }
     );
-    assert!(contents.notes.is_empty() && seen.stale.is_empty());
+    assert!(contents.notes.is_empty() && lvm_view.stale.is_empty());
 }
 
 #[test]
-fn what_does_not_agree_is_ambiguous_and_says_why() {
+fn what_does_not_agree_is_ambiguous_with_the_reason() {
     let plain = || vg(vec![lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)])]);
     let why = |vg: &Vg, dm: &[DmDevice]| {
-        let seen = look(vg, dm);
-        let why = seen.contents.volumes[0]
+        let lvm_view = view_of(vg, dm);
+        let why = lvm_view.contents.volumes[0]
             .ambiguous
             .clone()
             .unwrap_or_default();
-        (why, seen.stale.len())
+        (why, lvm_view.stale.len())
     };
     let good = plain();
     let of = |change: fn(&mut DmDevice)| {
@@ -187,24 +187,32 @@ fn what_does_not_agree_is_ambiguous_and_says_why() {
         (|dm| dm.slaves.push("sdb".into()), "lies on sda, sdb", 0),
         (|dm| dm.slaves.clear(), "lies on ", 0),
     ] {
-        let (text, found) = why(&good, &[of(change)]);
+        let (text, stale_count) = why(&good, &[of(change)]);
         assert!(
             text.contains(expected) && text.is_empty() == expected.is_empty(),
             "{text}"
         );
-        assert_eq!(found, stale, "{expected}");
+        assert_eq!(stale_count, stale, "{expected}");
         // The agent scans a drive with repair only if it has a note.
-        let notes = look(&good, &[of(change)]).contents.notes;
+        let notes = view_of(&good, &[of(change)]).contents.notes;
         assert_eq!(notes.len(), stale, "{notes:?}");
     }
     let dead = of(|dm| {
         dm.slaves = vec!["sdb".into()];
         dm.orphaned = true;
     });
-    let seen = look(&good, &[dead]);
-    assert_eq!(seen.orphaned, [seen.contents.volumes[0].record.uuid]);
-    assert!(seen.contents.volumes[0].ambiguous.is_some());
-    assert_eq!(seen.contents.notes.len(), 1, "{:?}", seen.contents.notes);
+    let lvm_view = view_of(&good, &[dead]);
+    assert_eq!(
+        lvm_view.orphaned,
+        [lvm_view.contents.volumes[0].record.uuid]
+    );
+    assert!(lvm_view.contents.volumes[0].ambiguous.is_some());
+    assert_eq!(
+        lvm_view.contents.notes.len(),
+        1,
+        "{:?}",
+        lvm_view.contents.notes
+    );
     let mut strange = plain();
     strange.lvs[0].strange = Some("it is not linear (type raid1)".into());
     strange.lvs[0].segments.clear();
@@ -214,19 +222,23 @@ fn what_does_not_agree_is_ambiguous_and_says_why() {
         .tags
         .retain(|tag| !tag.starts_with("drivebay.class"));
     assert!(why(&damaged, &[]).0.contains("drivebay.class is gone"));
-    assert_eq!(look(&damaged, &[]).contents.volumes[0].record.name, "pvc-1");
+    assert_eq!(
+        view_of(&damaged, &[]).contents.volumes[0].record.name,
+        "pvc-1"
+    );
     let mut twice = plain();
     twice
         .lvs
         .push(lv("copy", tags::of_record(&record(1)), &[(9, 3)]));
-    let seen = look(&twice, &[]);
+    let lvm_view = view_of(&twice, &[]);
     assert!(
-        seen.contents
+        lvm_view
+            .contents
             .volumes
             .iter()
             .all(|placed| placed.ambiguous.is_some())
     );
-    assert!(seen.lvs.is_empty());
+    assert!(lvm_view.lvs.is_empty());
 }
 
 #[test]
@@ -235,7 +247,7 @@ fn an_lv_whose_identity_is_lost_is_a_stranger_with_a_note() {
     vg.lvs[0]
         .tags
         .retain(|tag| !tag.starts_with("drivebay.uuid"));
-    let contents = look(&vg, &[]).contents;
+    let contents = view_of(&vg, &[]).contents;
     assert!(contents.volumes.is_empty() && contents.notes[0].contains("drivebay.uuid is gone"));
     assert_eq!(contents.strangers.len(), 1);
     assert_eq!(contents.free_bytes(), 97 * MIB);
@@ -249,11 +261,11 @@ fn an_erasing_name_makes_it_erasing() {
         tags::of_record(&record(1)),
         &[(0, 3)],
     )]);
-    for (known, done) in [(None, 0), (Some(MIB), MIB), (Some(99 * MIB), 3 * MIB)] {
-        let erased = known.map(|done| (guid, done)).into_iter().collect();
-        let seen = view(&vg, &[], "sda", &erased, GIB).expect("ours");
+    for (recorded, done) in [(None, 0), (Some(MIB), MIB), (Some(99 * MIB), 3 * MIB)] {
+        let erased = recorded.map(|done| (guid, done)).into_iter().collect();
+        let lvm_view = view(&vg, &[], "sda", &erased, GIB).expect("ours");
         assert_eq!(
-            seen.contents.volumes[0].record.state,
+            lvm_view.contents.volumes[0].record.state,
             RecordState::Erasing {
                 erase_guid: guid,
                 done_bytes: done
@@ -294,17 +306,17 @@ fn no_space_is_free_under_a_device_that_nobody_knows() {
     let mut other = device(&vg, &vg.lvs[0], MIB);
     other.uuid.push_str("-real");
     assert_eq!(
-        look(&vg, std::slice::from_ref(&other))
+        view_of(&vg, std::slice::from_ref(&other))
             .contents
             .free_bytes(),
         97 * MIB
     );
     other.uuid = "LVM-VVVVVVggggccccc".into();
-    let contents = look(&vg, std::slice::from_ref(&other)).contents;
+    let contents = view_of(&vg, std::slice::from_ref(&other)).contents;
     assert_eq!(contents.free_bytes(), 0);
     assert!(contents.notes[0].contains("dm-3 (x)"));
     other.slaves = vec!["sdb".into()];
-    assert_eq!(look(&vg, &[other]).contents.free_bytes(), 97 * MIB);
+    assert_eq!(view_of(&vg, &[other]).contents.free_bytes(), 97 * MIB);
 }
 
 #[test]
@@ -315,12 +327,12 @@ fn a_checks_snapshot_takes_space_and_is_neither_a_volume_nor_a_stranger() {
         lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)]),
         store,
     ]);
-    let seen = look(&vg, &[device(&vg, &vg.lvs[0], 3 * MIB)]);
-    assert_eq!(seen.contents.volumes.len(), 1);
-    assert_eq!(seen.contents.volumes[0].ambiguous, None);
-    assert_eq!(seen.contents.strangers, []);
-    assert_eq!(seen.checks[&Uuid::from_u128(1)].name, vg.lvs[1].name);
-    let free: u64 = seen.contents.free.iter().map(|run| run.len).sum();
+    let lvm_view = view_of(&vg, &[device(&vg, &vg.lvs[0], 3 * MIB)]);
+    assert_eq!(lvm_view.contents.volumes.len(), 1);
+    assert_eq!(lvm_view.contents.volumes[0].ambiguous, None);
+    assert_eq!(lvm_view.contents.strangers, []);
+    assert_eq!(lvm_view.checks[&Uuid::from_u128(1)].name, vg.lvs[1].name);
+    let free: u64 = lvm_view.contents.free.iter().map(|run| run.len).sum();
     assert_eq!(free, (100 - 3 - 5) * MIB);
 }
 
@@ -329,8 +341,8 @@ fn a_device_that_stands_on_another_drive_is_not_the_copys() {
     let vg = vg(vec![lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)])]);
     let mut original = device(&vg, &vg.lvs[0], 3 * MIB);
     original.slaves = vec!["sdb".into()];
-    let seen = look(&vg, &[original]);
-    let placed = &seen.contents.volumes[0];
+    let lvm_view = view_of(&vg, &[original]);
+    let placed = &lvm_view.contents.volumes[0];
     assert_eq!((&placed.device, placed.dev), (&None, None));
     assert!(placed.ambiguous.is_some());
 }
@@ -378,9 +390,9 @@ fn a_snapshot_is_a_part_of_its_volume_with_what_the_kernel_has_of_it() {
         uuid: format!("{}-cow", dm_uuid(&vg, &vg.lvs[1])),
         ..device(&vg, &vg.lvs[1], 5 * MIB)
     };
-    let seen = look(&vg, &[snapshot, below]);
-    let [volume] = seen.contents.volumes.as_slice() else {
-        panic!("{:?}", seen.contents)
+    let lvm_view = view_of(&vg, &[snapshot, below]);
+    let [volume] = lvm_view.contents.volumes.as_slice() else {
+        panic!("{:?}", lvm_view.contents)
     };
     assert_eq!(volume.ambiguous, None);
     // The earlier one first.
@@ -395,9 +407,9 @@ fn a_snapshot_is_a_part_of_its_volume_with_what_the_kernel_has_of_it() {
     );
     assert_eq!((active.reserve_bytes, &active.ambiguous), (5 * MIB, &None));
     // A snapshot's store is neither free space nor a foreign LV.
-    assert!(seen.contents.strangers.is_empty());
-    assert_eq!(seen.contents.free_bytes(), (100 - 3 - 2 * 5) * MIB);
-    assert_eq!(seen.snapshots.len(), 2);
+    assert!(lvm_view.contents.strangers.is_empty());
+    assert_eq!(lvm_view.contents.free_bytes(), (100 - 3 - 2 * 5) * MIB);
+    assert_eq!(lvm_view.snapshots.len(), 2);
 }
 
 #[test]
@@ -411,8 +423,8 @@ fn a_snapshot_that_is_recorded_as_lost_is_so_whatever_the_kernel_has_of_it() {
         store(&lost, 10),
         store(&snapshot_record(7, 1), 20),
     ]);
-    let seen = look(&vg, &[]);
-    let shown = seen.contents.volumes[0].snapshots.iter();
+    let lvm_view = view_of(&vg, &[]);
+    let shown = lvm_view.contents.volumes[0].snapshots.iter();
     let states: Vec<_> = shown.map(|one| (one.is_overflowed, one.state())).collect();
     assert_eq!(
         states,
@@ -441,14 +453,17 @@ fn a_snapshot_that_was_never_completed_is_what_is_to_be_cleared_and_one_that_is_
         torn,
         parted,
     ]);
-    let seen = look(&vg, &[]);
-    assert_eq!(seen.checks.keys().collect::<Vec<_>>(), [&incomplete.uuid]);
-    let shown = &seen.contents.volumes[0].snapshots;
+    let lvm_view = view_of(&vg, &[]);
+    assert_eq!(
+        lvm_view.checks.keys().collect::<Vec<_>>(),
+        [&incomplete.uuid]
+    );
+    let shown = &lvm_view.contents.volumes[0].snapshots;
     assert_eq!(shown.len(), 2);
     assert!(shown.iter().all(|one| one.ambiguous.is_some()), "{shown:?}");
     // Nothing is known of what it was a snapshot of.
-    let [(stranger, _)] = seen.contents.strangers.as_slice() else {
-        panic!("{:?}", seen.contents.strangers)
+    let [(stranger, _)] = lvm_view.contents.strangers.as_slice() else {
+        panic!("{:?}", lvm_view.contents.strangers)
     };
     assert_eq!(*stranger, name::snapshot(Uuid::from_u128(10)));
 }
@@ -477,19 +492,22 @@ fn an_incomplete_snapshot_of_a_group_is_being_created_once_it_is_attached_to_its
         unattached,
         store(&alone, 30),
     ]);
-    let seen = look(&vg, &[]);
-    let [shown] = seen.contents.volumes[0].snapshots.as_slice() else {
-        panic!("{:?}", seen.contents)
+    let lvm_view = view_of(&vg, &[]);
+    let [shown] = lvm_view.contents.volumes[0].snapshots.as_slice() else {
+        panic!("{:?}", lvm_view.contents)
     };
     assert_eq!(
         (&shown.record, shown.state()),
         (&member(7), SnapshotState::Creating)
     );
     // Member 7 can be deleted by its uuid, and is not cleared by a repair.
-    assert_eq!(seen.snapshots.keys().collect::<Vec<_>>(), [&member(7).uuid]);
-    let cleared: Vec<&Uuid> = seen.checks.keys().collect();
+    assert_eq!(
+        lvm_view.snapshots.keys().collect::<Vec<_>>(),
+        [&member(7).uuid]
+    );
+    let cleared: Vec<&Uuid> = lvm_view.checks.keys().collect();
     assert_eq!(cleared, [&member(8).uuid, &alone.uuid]);
-    assert!(seen.contents.strangers.is_empty());
+    assert!(lvm_view.contents.strangers.is_empty());
 }
 
 #[test]
@@ -504,8 +522,8 @@ fn a_volume_that_only_the_kernel_has_snapshots_of_is_refreshed() {
         ..top.clone()
     };
     let devices = [top, layer];
-    assert!(look(&vg, &devices).stale.is_empty());
+    assert!(view_of(&vg, &devices).stale.is_empty());
     vg.lvs[1].snapshot_of = None;
-    assert_eq!(look(&vg, &devices).stale, [Uuid::from_u128(1)]);
-    assert!(look(&vg, &devices[..1]).stale.is_empty());
+    assert_eq!(view_of(&vg, &devices).stale, [Uuid::from_u128(1)]);
+    assert!(view_of(&vg, &devices[..1]).stale.is_empty());
 }

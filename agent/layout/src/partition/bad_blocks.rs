@@ -105,11 +105,11 @@ fn one_bad_block_loses_no_volume_and_a_good_copy_repairs_it() {
                 Mark::Ours(Layout::Partition),
                 "{what}"
             );
-            let seen = Session::open(&drive, &id(), false)
+            let opened = Session::open(&drive, &id(), false)
                 .unwrap_or_else(|error| panic!("{what}: {error}"));
-            let seen = seen.contents().unwrap();
-            assert_eq!(shape(&seen), acknowledged, "{what}");
-            let noticed = !seen.notes.is_empty();
+            let contents = opened.contents().unwrap();
+            assert_eq!(shape(&contents), acknowledged, "{what}");
+            let noticed = !contents.notes.is_empty();
 
             // A repair either succeeds, or changes nothing in the contents.
             let repaired = Session::open(&drive, &id(), true).is_ok();
@@ -164,10 +164,10 @@ fn a_damaged_protective_mbr_loses_no_volume_and_is_written_again() {
     drive.read_at(0, &mut good).unwrap();
     let sector = Extent { start: 0, len: 512 };
     drive.fill(sector, 0xa5);
-    let seen = Session::open(&drive, &id(), false).unwrap();
-    let seen = seen.contents().unwrap();
-    assert_eq!(shape(&seen), acknowledged);
-    assert_eq!(seen.notes, ["the protective MBR is damaged"]);
+    let opened = Session::open(&drive, &id(), false).unwrap();
+    let contents = opened.contents().unwrap();
+    assert_eq!(shape(&contents), acknowledged);
+    assert_eq!(contents.notes, ["the protective MBR is damaged"]);
 
     let repaired = session(&drive).contents().unwrap();
     assert_eq!(shape(&repaired), acknowledged);

@@ -191,14 +191,16 @@ pub(super) fn undo<D: Device>(dev: &D, table: &Table) -> std::io::Result<()> {
 fn only_a_table(id: &DriveId, probed: &Probed) -> Result<(), LayoutError> {
     let foreign = match &probed.signatures {
         Signatures::Empty => None,
-        Signatures::Found(all) => all.iter().find(|found| found.usage != "partition-table"),
+        Signatures::Found(all) => all
+            .iter()
+            .find(|signature| signature.usage != "partition-table"),
         Signatures::Ambiguous(all) => all.first(),
     };
     match foreign {
         _ if probed.read_only => Err(refused(id, "ReadOnly: the kernel says read-only".into())),
-        Some(found) => Err(refused(
+        Some(signature) => Err(refused(
             id,
-            format!("besides an unfinished label it holds {}", found.kind),
+            format!("besides an unfinished label it holds {}", signature.kind),
         )),
         None if matches!(probed.signatures, Signatures::Ambiguous(_)) => Err(refused(
             id,

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::{
     Session,
-    tests::{a, claimed, create, id, look, session, spec},
+    tests::{a, claimed, contents_of, create, id, session, spec},
 };
 use crate::{
     claimed::ClaimedDrive,
@@ -179,14 +179,14 @@ fn judged(
             "{label:x}"
         );
     }
-    let seen: Vec<ObservedPlace<'_>> = places
+    let observed: Vec<ObservedPlace<'_>> = places
         .iter()
         .map(|(label, placed, _)| ObservedPlace {
             label: Uuid::from_u128(*label),
             state: &placed.record.place,
         })
         .collect();
-    let judgement = judge(&seen, note, None);
+    let judgement = judge(&observed, note, None);
     let whole = match judgement {
         Judgement::Serve { index, .. } => Some(places[index].2 == data),
         _ => None,
@@ -374,7 +374,7 @@ fn what_is_mounted_is_not_taken_away_and_stays_live() {
 }
 
 #[test]
-fn a_source_that_cannot_be_written_says_so_and_nobody_has_it_open_until_the_next_look() {
+fn a_source_that_cannot_be_written_is_reported_and_nobody_has_it_open_until_the_next_repair() {
     let s = source();
     s.fail_after.set(Some(s.writes()));
     let failed = set(&s, &live(1, None), &leaving());
@@ -396,7 +396,7 @@ fn only_what_is_expected_of_a_place_is_changed() {
     make_room(&s, &t).unwrap();
     // A repetition uses the same place.
     make_room(&s, &t).unwrap();
-    assert_eq!(look(&t).volumes.len(), 1);
+    assert_eq!(contents_of(&t).volumes.len(), 1);
     let refused = |result: Result<(), LayoutError>| {
         assert!(
             matches!(result, Err(LayoutError::NotThere { .. })),

@@ -4,7 +4,7 @@
 use uuid::Uuid;
 
 use super::Session;
-use super::tests::{a, b, cordon, create, free, furnished, id, look, session, spec};
+use super::tests::{a, b, contents_of, cordon, create, free, furnished, id, session, spec};
 use crate::{
     claimed::{ClaimedDrive, Erasable},
     device::Device,
@@ -217,7 +217,7 @@ fn only_a_volume_that_was_never_mounted_and_is_all_zeros_is_deleted_as_unused() 
     let is_refused = |drive: &FakeDrive, why: &str| {
         let refused = session(drive).delete_unused(b());
         assert!(
-            matches!(&refused, Err(LayoutError::Used { why: said, .. }) if said.contains(why)),
+            matches!(&refused, Err(LayoutError::Used { why: reason, .. }) if reason.contains(why)),
             "{refused:?}"
         );
         assert!(drive.writes() == 0 && !is_erasing(drive, b()));
@@ -227,7 +227,11 @@ fn only_a_volume_that_was_never_mounted_and_is_all_zeros_is_deleted_as_unused() 
     is_refused(&with(RecordState::Block, Mode::Block), "block");
     is_refused(&with(RecordState::New, Mode::Block), "new");
     // The record was rolled back: the drive's contents take precedence.
-    let extent = look(&furnished(512)).volume(b()).unwrap().record.extent;
+    let extent = contents_of(&furnished(512))
+        .volume(b())
+        .unwrap()
+        .record
+        .extent;
     for at in [extent.start, extent.start + MIB - 512, extent.end() - 512] {
         let drive = with(formatted(false), Mode::Mount);
         let mut sector = vec![0; 512];

@@ -56,8 +56,8 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     ) -> Result<Self, LayoutError> {
         let io = |what: &str| io_error(id, what);
         let mut notes = Vec::new();
-        let found = gpt::read(dev).map_err(io("reading the partition table"))?;
-        let (table, rewrite) = match found {
+        let copies = gpt::read(dev).map_err(io("reading the partition table"))?;
+        let (table, rewrite) = match copies {
             gpt::GptCopies::None => return Err(begun::without_table(dev, id)?),
             gpt::GptCopies::Damaged(why) => {
                 return Err(damaged(id, format!("partition table: {why}")));
@@ -291,13 +291,13 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         number: u32,
         change: impl FnOnce(&D) -> io::Result<()>,
     ) -> io::Result<()> {
-        let known = self.kernel.take();
+        let partitions = self.kernel.take();
         change(self.dev)?;
-        if let (Some(mut known), Ok(now)) = (known, self.dev.partition(number)) {
-            known.retain(|facts| facts.number != number);
-            known.extend(now);
-            known.sort_by_key(|facts| facts.number);
-            self.kernel.replace(Some(known));
+        if let (Some(mut partitions), Ok(now)) = (partitions, self.dev.partition(number)) {
+            partitions.retain(|facts| facts.number != number);
+            partitions.extend(now);
+            partitions.sort_by_key(|facts| facts.number);
+            self.kernel.replace(Some(partitions));
         }
         Ok(())
     }
@@ -333,9 +333,9 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             .iter()
             .map(|stored| stored.record.clone())
             .collect();
-        let known = self.kernel.take();
-        let kernel = match known {
-            Some(known) => known,
+        let partitions = self.kernel.take();
+        let kernel = match partitions {
+            Some(partitions) => partitions,
             None => self.dev.partitions().map_err(self.listing())?,
         };
         let view = plan::reconcile(&self.table, &records, &kernel);

@@ -97,7 +97,7 @@ pub(super) fn free(drive: &FakeDrive, uuid: Uuid) -> Result<Contents, LayoutErro
     erase::free(&mut session(drive), &erasable)
 }
 
-pub(super) fn look(drive: &FakeDrive) -> Contents {
+pub(super) fn contents_of(drive: &FakeDrive) -> Contents {
     session(drive).contents().unwrap()
 }
 
@@ -192,7 +192,7 @@ fn the_kernels_partitions_are_listed_once_for_a_call_also_when_it_changes_one_of
         ("look", |drive| {
             drop(Session::open(drive, &id(), false).unwrap().contents());
         }),
-        ("look and repair", |drive| drop(look(drive))),
+        ("look and repair", |drive| drop(contents_of(drive))),
         ("advance", |drive| CHANGES[2].1(drive).unwrap()),
         ("create", |drive| CHANGES[0].1(drive).unwrap()),
         ("expand", |drive| CHANGES[1].1(drive).unwrap()),
@@ -208,28 +208,36 @@ fn the_kernels_partitions_are_listed_once_for_a_call_also_when_it_changes_one_of
 
 /// Asserts everything that must hold after any interruption.
 fn holds(drive: &FakeDrive, what: &str, allowed: &[&Contents]) -> Contents {
-    let found = match Session::open(drive, &id(), true) {
+    let contents = match Session::open(drive, &id(), true) {
         Ok(session) => session.contents().unwrap(),
         Err(error) => panic!("{what}: {error:?}"),
     };
-    for placed in &found.volumes {
+    for placed in &contents.volumes {
         assert_eq!(placed.ambiguous, None, "{what}");
         let live = !matches!(placed.record.state, RecordState::Erasing { .. });
         assert_eq!(placed.device.is_some(), live, "{what}: {placed:?}");
     }
-    assert!(found.strangers.is_empty(), "{what}: {:?}", found.strangers);
+    assert!(
+        contents.strangers.is_empty(),
+        "{what}: {:?}",
+        contents.strangers
+    );
     assert!(
         allowed
             .iter()
-            .any(|allowed| shape(allowed) == shape(&found) && allowed.label == found.label),
-        "{what}: {found:?}"
+            .any(|allowed| shape(allowed) == shape(&contents) && allowed.label == contents.label),
+        "{what}: {contents:?}"
     );
-    let used: u64 = found
+    let used: u64 = contents
         .volumes
         .iter()
         .map(|placed| placed.record.extent.len)
         .sum();
-    assert_eq!(used + found.free_bytes(), found.usable_bytes, "{what}");
+    assert_eq!(
+        used + contents.free_bytes(),
+        contents.usable_bytes,
+        "{what}"
+    );
     assert!(!drive.is_dirty(), "{what}: a repair left unflushed sectors");
     let again = Session::open(drive, &id(), false).unwrap();
     assert_eq!(
@@ -237,7 +245,7 @@ fn holds(drive: &FakeDrive, what: &str, allowed: &[&Contents]) -> Contents {
         (vec![], vec![]),
         "{what}"
     );
-    found
+    contents
 }
 
 /// Decides for each unflushed sector at random; the modes 0 and 1 lose all and none.
@@ -269,11 +277,11 @@ fn a_power_cut_at_any_moment_leaves_the_drive_before_or_after_the_change() {
                 },
                 0x5a,
             );
-            let before = look(&drive);
+            let before = contents_of(&drive);
             drive.settle();
             change(&drive).unwrap();
             assert!(!drive.is_dirty(), "{name} ends with unflushed sectors");
-            let after = look(&drive);
+            let after = contents_of(&drive);
             // Deleting and erasing have one more state in between.
             let middle = Session::open(&furnished(sector), &id(), true)
                 .unwrap()
@@ -311,10 +319,10 @@ fn a_power_cut_during_the_repair_after_a_power_cut_is_repaired_too() {
     let seed = Cell::new(99);
     for (name, change) in CHANGES {
         let drive = furnished(512);
-        let before = look(&drive);
+        let before = contents_of(&drive);
         drive.settle();
         change(&drive).unwrap();
-        let after = look(&drive);
+        let after = contents_of(&drive);
         let middle = Session::open(&furnished(512), &id(), true)
             .unwrap()
             .delete(b())
@@ -361,7 +369,7 @@ fn a_write_that_fails_leaves_the_drive_before_or_after_the_change() {
         }
         for limit in 0.. {
             let drive = furnished(512);
-            let before = look(&drive);
+            let before = contents_of(&drive);
             drive.settle();
             drive.fail_after.set(Some(limit));
             let result = change(&drive);
@@ -373,13 +381,13 @@ fn a_write_that_fails_leaves_the_drive_before_or_after_the_change() {
             let kernel = drive.kernel.borrow().len();
             let other = furnished(512);
             change(&other).unwrap();
-            let found = holds(
+            let after = holds(
                 &drive,
                 &format!("{name}, {limit} writes"),
-                &[&before, &look(&other)],
+                &[&before, &contents_of(&other)],
             );
             // If the delete did not become durable, the partition is given back at once.
-            if *name == "delete" && shape(&found) == shape(&before) {
+            if *name == "delete" && shape(&after) == shape(&before) {
                 assert_eq!(kernel, 2, "{limit} writes");
             }
         }
@@ -449,7 +457,7 @@ fn somebody_elses_wiped_table_is_not_an_interrupted_claim() {
 }
 
 #[test]
-fn a_look_without_repair_writes_nothing_and_says_what_it_saw() {
+fn a_read_without_repair_writes_nothing_and_reports_the_damage() {
     let drive = furnished(512);
     drive.rot(512 + 24, 1);
     drive.rot(gpt::LABEL_EXTENT.start + 30, 1);
@@ -470,14 +478,14 @@ fn a_look_without_repair_writes_nothing_and_says_what_it_saw() {
     assert_eq!((drive.log_len(), drive.kernel.borrow().len()), (0, 0));
     // With repair the reason is shown once.
     drive.fail_after.set(None);
-    let contents = look(&drive);
+    let contents = contents_of(&drive);
     assert!(
         contents
             .notes
             .iter()
             .all(|note| note.contains("damaged") && note.ends_with("it was written again"))
     );
-    assert_eq!(look(&drive).notes, Vec::<String>::new());
+    assert_eq!(contents_of(&drive).notes, Vec::<String>::new());
     assert_eq!(drive.kernel.borrow().len(), 2);
 }
 
@@ -560,7 +568,7 @@ fn the_same_name_is_the_same_volume_until_it_is_deleted() {
 #[test]
 fn a_volume_in_use_is_not_deleted_and_nothing_changes() {
     let drive = furnished(512);
-    let number = look(&drive).volume(b()).unwrap().number.unwrap();
+    let number = contents_of(&drive).volume(b()).unwrap().number.unwrap();
     drive.in_use.borrow_mut().push(number);
     drive.settle();
     let refused = session(&drive).delete(b()).unwrap_err();
@@ -585,7 +593,7 @@ fn a_volume_in_use_is_not_deleted_and_nothing_changes() {
 #[test]
 fn the_kernel_refusing_a_change_undoes_it() {
     let drive = furnished(512);
-    let before = look(&drive);
+    let before = contents_of(&drive);
     drive.kernel_refuses.set(true);
     assert!(matches!(
         create(&drive, &spec(0xd, "d", 5)),
@@ -596,7 +604,7 @@ fn the_kernel_refusing_a_change_undoes_it() {
         Err(LayoutError::Io { .. })
     ));
     drive.kernel_refuses.set(false);
-    let after = look(&drive);
+    let after = contents_of(&drive);
     assert_eq!((after.volumes, after.free), (before.volumes, before.free));
 }
 
@@ -640,7 +648,7 @@ fn what_a_new_volume_will_be_is_planned_when_it_is_made() {
             ..spec(n, &n.to_string(), 1)
         };
         create(&drive, &spec).unwrap();
-        let placed = look(&drive).volume(spec.uuid).cloned();
+        let placed = contents_of(&drive).volume(spec.uuid).cloned();
         placed.unwrap().record.state
     };
     let planned = made(1, Mode::Mount, Some(FsType::Xfs));
@@ -755,7 +763,7 @@ fn a_signature_free_drive_gives_out_space_with_zeroed_ends() {
 #[test]
 fn erasing_is_checked_before_the_space_is_free() {
     let drive = furnished(512);
-    let extent = look(&drive).volume(b()).unwrap().record.extent;
+    let extent = contents_of(&drive).volume(b()).unwrap().record.extent;
     assert!(matches!(
         free(&drive, b()),
         Err(LayoutError::BadTransition { .. })
@@ -770,7 +778,7 @@ fn erasing_is_checked_before_the_space_is_free() {
     );
     let error = free(&drive, b()).unwrap_err();
     assert!(matches!(error, LayoutError::NotErased { offset, .. } if offset == extent.end() - 512));
-    assert!(look(&drive).volume(b()).is_some());
+    assert!(contents_of(&drive).volume(b()).is_some());
     drive.zero(extent).unwrap();
     drive.flush().unwrap();
     assert!(free(&drive, b()).unwrap().volume(b()).is_none());
@@ -779,7 +787,7 @@ fn erasing_is_checked_before_the_space_is_free() {
 #[test]
 fn space_is_not_freed_while_somebody_has_the_deleted_volume_open() {
     let drive = furnished(512);
-    let before = look(&drive).volume(b()).cloned().unwrap();
+    let before = contents_of(&drive).volume(b()).cloned().unwrap();
     let (number, extent) = (before.number.unwrap(), before.record.extent);
     session(&drive).delete(b()).unwrap();
     drive.zero(extent).unwrap();
@@ -792,7 +800,7 @@ fn space_is_not_freed_while_somebody_has_the_deleted_volume_open() {
         matches!(refused, Err(LayoutError::InUse { .. })),
         "{refused:?}"
     );
-    assert!(look(&drive).volume(b()).is_some());
+    assert!(contents_of(&drive).volume(b()).is_some());
     drive.in_use.borrow_mut().clear();
     let freed = free(&drive, b()).unwrap();
     assert!(freed.volume(b()).is_none());
@@ -800,9 +808,9 @@ fn space_is_not_freed_while_somebody_has_the_deleted_volume_open() {
 }
 
 #[test]
-fn space_is_not_freed_before_the_table_says_that_the_volume_is_deleted() {
+fn space_is_not_freed_before_the_table_has_the_volume_as_deleted() {
     let drive = furnished(512);
-    let before = look(&drive).volume(b()).cloned().unwrap();
+    let before = contents_of(&drive).volume(b()).cloned().unwrap();
     let (number, extent) = (before.number.unwrap(), before.record.extent);
     let gpt::GptCopies::Whole(live) = gpt::read(&drive).unwrap() else {
         panic!()
@@ -848,12 +856,12 @@ fn after_erasing_signatures_only_nobody_believes_that_free_space_is_zeros() {
     );
     session(&drive).delete(a()).unwrap();
     free(&drive, a()).unwrap();
-    assert_eq!(look(&drive).space.zeroed, []);
+    assert_eq!(contents_of(&drive).space.zeroed, []);
     assert!(create(&drive, &spec(0xb, "b", 8)).unwrap().changed);
 }
 
 #[test]
-fn a_full_table_and_a_full_drive_say_so() {
+fn a_full_table_and_a_full_drive_are_reported() {
     let drive = FakeDrive::new(200 * MIB, 512);
     claim::begin(&drive, &id(), &how(ClaimPolicy::Blank)).unwrap();
     for n in 0..127 {
@@ -883,7 +891,7 @@ fn a_volume_deleted_while_its_drive_was_away_is_not_taken_for_a_new_one_of_its_n
     assert!(!same.changed);
     let beside = create_of(&drive, &spec(0xd, "a", 4), RawSpace::default(), &[a()]).unwrap();
     assert!(beside.changed);
-    let contents = look(&drive);
+    let contents = contents_of(&drive);
     let named = |placed: &&drivebay_model::Placed| placed.record.name == "a";
     let uuids: Vec<Uuid> = contents
         .volumes

@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use uuid::Uuid;
 
-use super::tests::{a, claimed, coin, create, create_of, free, look, session, spec};
+use super::tests::{a, claimed, coin, contents_of, create, create_of, free, session, spec};
 use crate::{
     claimed::ClaimedDrive,
     device::{self, Device},
@@ -21,7 +21,7 @@ use drivebay_model::{
 /// Returns a claimed drive with another owner's data in all free space.
 fn used(zeroes: Zeroes) -> FakeDrive {
     let drive = claimed(4096, ClaimPolicy::SignatureFree);
-    for run in look(&drive).free {
+    for run in contents_of(&drive).free {
         for block in blocks(run) {
             drive.fill(block, 0x5a);
         }
@@ -46,7 +46,7 @@ fn raw(n: u128, mib: u64) -> Record {
 
 /// Returns the first foreign byte that the volume shows.
 fn shows(drive: &FakeDrive, uuid: Uuid) -> Option<u64> {
-    let extent = look(drive).volume(uuid).unwrap().record.extent;
+    let extent = contents_of(drive).volume(uuid).unwrap().record.extent;
     device::first_nonzero(drive, extent).unwrap()
 }
 
@@ -61,23 +61,23 @@ fn patiently(
     drive: &FakeDrive,
     mut call: impl FnMut() -> Result<(), LayoutError>,
 ) -> Vec<(u64, u64)> {
-    let mut told = Vec::new();
+    let mut progress = Vec::new();
     for _ in 0..100 {
         match call() {
-            Ok(()) => return told,
+            Ok(()) => return progress,
             Err(LayoutError::NotZeroed {
                 zeroed,
                 needed,
                 runs,
                 ..
             }) => {
-                told.push((zeroed, needed));
+                progress.push((zeroed, needed));
                 zero(drive, &runs, true);
             }
             Err(error) => panic!("{error}"),
         }
     }
-    panic!("it never ends: {told:?}")
+    panic!("it never ends: {progress:?}")
 }
 
 fn erase(drive: &FakeDrive, uuid: Uuid) -> Result<(), LayoutError> {
@@ -119,15 +119,15 @@ fn a_raw_volume_and_its_growth_cost_one_command_each_and_show_nothing_where_the_
 fn a_raw_volume_waits_with_progress_where_zeros_must_be_written() {
     for zeroes in [Zeroes::Written, Zeroes::NotOnCommand] {
         let drive = used(zeroes);
-        let told = patiently(&drive, || create(&drive, &raw(0xa, 24)).map(|_| ()));
-        assert_eq!(told[0], (0, 24 * MIB), "{zeroes:?}");
-        assert!(told.is_sorted() && told.len() > 1, "{told:?}");
+        let progress = patiently(&drive, || create(&drive, &raw(0xa, 24)).map(|_| ()));
+        assert_eq!(progress[0], (0, 24 * MIB), "{zeroes:?}");
+        assert!(progress.is_sorted() && progress.len() > 1, "{progress:?}");
         assert_eq!(shows(&drive, a()), None, "{zeroes:?}");
-        let told = patiently(&drive, || {
+        let progress = patiently(&drive, || {
             let grown = session(&drive).expand(a(), 28 * MIB, RawSpace::Zeroed);
             grown.map(|_| ())
         });
-        assert!(told.len() <= 3, "{told:?}");
+        assert!(progress.len() <= 3, "{progress:?}");
         assert_eq!(shows(&drive, a()), None, "{zeroes:?}");
     }
 }
@@ -147,30 +147,29 @@ fn sampled_space_is_handed_out_at_once_and_shows_what_was_there() {
 fn deleted_space_is_zeroed_only_where_it_was_erased_and_read_back() {
     let drive = used(Zeroes::OnCommand);
     create(&drive, &raw(0xa, 8)).unwrap();
-    let extent = look(&drive).volume(a()).unwrap().record.extent;
+    let extent = contents_of(&drive).volume(a()).unwrap().record.extent;
     drive.fill(extent, 0x77);
     session(&drive).delete(a()).unwrap();
     erase(&drive, a()).unwrap();
-    assert_eq!(look(&drive).space.zeroed, [extent]);
+    assert_eq!(contents_of(&drive).space.zeroed, [extent]);
     // A volume that gets a part of it removes that part from the record.
     create(&drive, &spec(0xb, "b", 2)).unwrap();
-    let left = look(&drive).space.zeroed;
+    let left = contents_of(&drive).space.zeroed;
     assert_eq!(runs::bytes(&left), 6 * MIB);
 }
 
 #[test]
-fn a_drive_that_ignores_commands_to_zero_is_written_to_and_one_that_keeps_no_zeros_is_asked_no_more()
- {
+fn a_drive_that_ignores_commands_to_zero_is_written_to_and_one_that_keeps_no_zeros_gets_no_more() {
     for zeroes in [Zeroes::NotOnCommand, Zeroes::Never] {
         let drive = claimed(512, ClaimPolicy::Blank);
         create(&drive, &spec(0xa, "a", 8)).unwrap();
-        let extent = look(&drive).volume(a()).unwrap().record.extent;
+        let extent = contents_of(&drive).volume(a()).unwrap().record.extent;
         drive.fill(extent, 0x77);
         session(&drive).delete(a()).unwrap();
         drive.zeroes.set(zeroes);
         let error = erase(&drive, a()).unwrap_err();
         assert!(matches!(error, LayoutError::NotErased { .. }), "{error}");
-        let now = look(&drive);
+        let now = contents_of(&drive);
         assert_eq!(now.space.zeroing, Zeroing::Written);
         let state = now.volume(a()).unwrap().record.state.clone();
         assert!(matches!(state, RecordState::Erasing { done_bytes: 0, .. }));
@@ -178,11 +177,11 @@ fn a_drive_that_ignores_commands_to_zero_is_written_to_and_one_that_keeps_no_zer
         if zeroes == Zeroes::NotOnCommand {
             again.unwrap();
             assert_eq!(device::first_nonzero(&drive, extent).unwrap(), None);
-            assert_eq!(look(&drive).space.zeroing, Zeroing::Written);
+            assert_eq!(contents_of(&drive).space.zeroing, Zeroing::Written);
         } else {
             assert!(again.is_err());
-            assert_eq!(look(&drive).space.zeroing, Zeroing::Fails);
-            assert!(look(&drive).volume(a()).is_some());
+            assert_eq!(contents_of(&drive).space.zeroing, Zeroing::Fails);
+            assert!(contents_of(&drive).volume(a()).is_some());
             assert!(zero(&drive, &[], true));
         }
     }
@@ -192,20 +191,20 @@ fn a_drive_that_ignores_commands_to_zero_is_written_to_and_one_that_keeps_no_zer
 fn zeroed_space_that_something_wrote_to_is_not_given_out_and_is_zeroed_again() {
     let drive = used(Zeroes::OnCommand);
     while !zero(&drive, &[], false) {}
-    let first = look(&drive).free[0];
+    let first = contents_of(&drive).free[0];
     drive.fill(Extent { len: 4096, ..first }, 1);
     match create(&drive, &raw(0xa, 8)) {
         Err(LayoutError::NotErased { offset, .. }) => assert_eq!(offset, first.start),
         other => panic!("{other:?}"),
     }
-    assert_eq!(look(&drive).volumes, []);
+    assert_eq!(contents_of(&drive).volumes, []);
     create(&drive, &raw(0xa, 36)).unwrap();
     assert_eq!(shows(&drive, a()), None);
 }
 
 /// Writes data of the volume's user.
 fn writes(drive: &FakeDrive, uuid: Uuid) {
-    let extent = look(drive).volume(uuid).unwrap().record.extent;
+    let extent = contents_of(drive).volume(uuid).unwrap().record.extent;
     for block in blocks(extent) {
         drive.write_at(block.start, &[0x77; 4096]).unwrap();
     }
@@ -230,14 +229,17 @@ fn a_power_cut_at_any_moment_lets_no_raw_volume_show_what_was_there() {
             for mode in [0, 2] {
                 let (cut, _) = drive.after_cut(at, coin(mode, &seed));
                 cut.zeroes.set(zeroes);
-                let contents = look(&cut);
+                let contents = contents_of(&cut);
                 for run in runs::within(&contents.free, &contents.space.zeroed) {
-                    let found = device::first_nonzero(&cut, run).unwrap();
-                    assert_eq!(found, None, "{zeroes:?}, event {at} of {end}");
+                    let nonzero = device::first_nonzero(&cut, run).unwrap();
+                    assert_eq!(nonzero, None, "{zeroes:?}, event {at} of {end}");
                 }
                 patiently(&cut, || create(&cut, &raw(0xc, 12)).map(|_| ()));
-                let found = shows(&cut, Uuid::from_u128(0xc));
-                assert_eq!(found, None, "{zeroes:?}, event {at} of {end}, mode {mode}");
+                let nonzero = shows(&cut, Uuid::from_u128(0xc));
+                assert_eq!(
+                    nonzero, None,
+                    "{zeroes:?}, event {at} of {end}, mode {mode}"
+                );
             }
         }
     }

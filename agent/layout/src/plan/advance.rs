@@ -33,7 +33,10 @@ pub(crate) fn may(record: &Record, to: &RecordState) -> bool {
                 fs_type,
                 ..
             },
-        ) => record.mode == Mode::Mount && record.fs_type.is_none_or(|asked| asked == *fs_type),
+        ) => {
+            record.mode == Mode::Mount
+                && record.fs_type.is_none_or(|requested| requested == *fs_type)
+        }
         (RecordState::New, RecordState::Block) => record.mode == Mode::Block,
         (
             RecordState::Fs {

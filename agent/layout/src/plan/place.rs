@@ -156,8 +156,8 @@ mod tests {
             let of = |at: u64, (len, before): (u64, u64)| (run(at, before), run(at + before, len));
             let ((grows, free), (grows_too, free_too)) = (of(0, first), of(1000, second));
             for free in [[free, free_too], [free_too, free]] {
-                let found = place(&free, &[grows, grows_too], size * MIB, Placement::Spread);
-                let is_first = found.unwrap().start < 1000 * MIB;
+                let extent = place(&free, &[grows, grows_too], size * MIB, Placement::Spread);
+                let is_first = extent.unwrap().start < 1000 * MIB;
                 assert_eq!(is_first, takes_first, "{size}: {first:?}, {second:?}");
             }
         }
@@ -266,14 +266,14 @@ mod tests {
             for (size, spread) in sizes {
                 let placement = if spread { Placement::Spread } else { Placement::Pack };
                 let free = free_runs(drive, &placed);
-                let found = place(&free, &placed, size * MIB, placement);
-                prop_assert_eq!(found.is_some(), free.iter().any(|run| run.len >= size * MIB));
-                let Some(found) = found else { continue };
-                prop_assert!(found.start % EXTENT_BYTES == 0 && found.len == size * MIB);
-                prop_assert!(free.iter().any(|run| run.start <= found.start && found.end() <= run.end()));
-                prop_assert!(placed.iter().all(|other| !overlap(*other, found)));
-                placed.push(found);
-                prop_assert_eq!(without(&free, found), free_runs(drive, &placed));
+                let extent = place(&free, &placed, size * MIB, placement);
+                prop_assert_eq!(extent.is_some(), free.iter().any(|run| run.len >= size * MIB));
+                let Some(extent) = extent else { continue };
+                prop_assert!(extent.start % EXTENT_BYTES == 0 && extent.len == size * MIB);
+                prop_assert!(free.iter().any(|run| run.start <= extent.start && extent.end() <= run.end()));
+                prop_assert!(placed.iter().all(|other| !overlap(*other, extent)));
+                placed.push(extent);
+                prop_assert_eq!(without(&free, extent), free_runs(drive, &placed));
             }
         }
     }

@@ -64,7 +64,7 @@ struct Fit {
 /// Combines the table, the records and the kernel's partitions. Pure.
 pub fn reconcile(table: &Table, records: &[Record], kernel: &[PartitionFacts]) -> View {
     let room = usable(table);
-    let known: Vec<Result<Fit, String>> = records
+    let fits: Vec<Result<Fit, String>> = records
         .iter()
         .map(|record| {
             if records
@@ -79,11 +79,7 @@ pub fn reconcile(table: &Table, records: &[Record], kernel: &[PartitionFacts]) -
             fit(table, record)
         })
         .collect();
-    let numbers: Vec<u32> = known
-        .iter()
-        .flatten()
-        .filter_map(|fit| fit.number)
-        .collect();
+    let numbers: Vec<u32> = fits.iter().flatten().filter_map(|fit| fit.number).collect();
     let foreign: Vec<(u32, &Entry)> = table
         .partitions()
         .filter(|(number, _)| *number != 1 && !numbers.contains(number))
@@ -91,7 +87,7 @@ pub fn reconcile(table: &Table, records: &[Record], kernel: &[PartitionFacts]) -
 
     let mut steps = Vec::new();
     let mut volumes = Vec::new();
-    for (i, (record, fit)) in records.iter().zip(known).enumerate() {
+    for (i, (record, fit)) in records.iter().zip(fits).enumerate() {
         let fit = fit.and_then(|fit| match overlaps(table, records, &foreign, i) {
             Some(other) => Err(format!("its space overlaps {other}")),
             None => Ok(fit),
@@ -192,12 +188,12 @@ fn fit(table: &Table, record: &Record) -> Result<Fit, String> {
     let mut entries = table
         .partitions()
         .filter(|(_, entry)| entry.guid() == record.uuid || Some(entry.guid()) == erase_guid);
-    let found = entries.next();
+    let first = entries.next();
     if entries.next().is_some() {
         return Err("the table has more than one entry for it".into());
     }
     let uuid = record.uuid;
-    let Some((number, entry)) = found else {
+    let Some((number, entry)) = first else {
         return match record.state {
             RecordState::Creating => Ok(Fit {
                 number: None,
@@ -312,15 +308,15 @@ fn place(record: &Record, fit: Fit, kernel: &[PartitionFacts], steps: &mut Vec<S
         Some(_) if without => steps.push(Step::RemovePartition { number }),
         None => steps.push(Step::AddPartition { number, extent }),
         Some(facts) => {
-            let seen = extent_of(facts);
-            if seen != extent && seen.start == extent.start && seen.len < extent.len {
+            let in_place = extent_of(facts);
+            if in_place != extent && in_place.start == extent.start && in_place.len < extent.len {
                 steps.push(Step::ResizePartition { number, extent });
-            } else if seen != extent {
+            } else if in_place != extent {
                 steps.push(Step::RemovePartition { number });
-                let (in_kernel, in_table) = (exact_size(seen.len), exact_size(extent.len));
+                let (in_kernel, in_table) = (exact_size(in_place.len), exact_size(extent.len));
                 placed.ambiguous = Some(format!(
                     "the kernel has {} at byte {}, {in_kernel} long; the table at byte {}, {in_table} long",
-                    facts.kernel_name, seen.start, extent.start
+                    facts.kernel_name, in_place.start, extent.start
                 ));
                 return placed;
             }

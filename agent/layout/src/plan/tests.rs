@@ -75,7 +75,7 @@ fn the_last_extent_is_usable_and_the_backup_table_is_not() {
 }
 
 #[test]
-fn usable_space_ends_and_begins_where_the_table_says_to_the_sector() {
+fn usable_space_begins_and_ends_as_in_the_table_to_the_sector() {
     for sector in [512, 4096] {
         // The backup table: the entry array, and the header behind it.
         let backup = crate::gpt::ARRAY_BYTES + sector;
@@ -441,7 +441,7 @@ fn disagreement_is_ambiguous_and_gets_no_step() {
 /// An administrator who has to repair it needs both places, or to know that the entry's identity is
 /// wrong.
 #[test]
-fn the_reason_of_an_ambiguous_volume_says_where_table_and_record_have_it() {
+fn the_reason_of_an_ambiguous_volume_has_its_places_in_table_and_record() {
     let (at, to) = (mib(5, 10), mib(5, 20));
     let erase = live(7, to).with_identity(ERASING_TYPE, Uuid::from_u128(0xe));
     let reason = |entry, state| {
@@ -454,21 +454,24 @@ fn the_reason_of_an_ambiguous_volume_says_where_table_and_record_have_it() {
         (live(7, to), erasing(0)),
         (erase, erasing(0)),
     ] {
-        let said = reason(entry, state);
+        let message = reason(entry, state);
         for number in [at.start, at.len, to.len, 2] {
-            assert!(said.contains(&number.to_string()), "{said}");
+            assert!(message.contains(&number.to_string()), "{message}");
         }
-        assert!(said.contains(", 10 MiB (10485760 bytes) long"), "{said}");
+        assert!(
+            message.contains(", 10 MiB (10485760 bytes) long"),
+            "{message}"
+        );
     }
     let other = live(7, at).with_identity(Uuid::from_u128(9), Uuid::from_u128(7));
     for state in [RecordState::New, RecordState::Creating, erasing(0)] {
-        let said = reason(other, state);
-        assert!(said.contains("type or GUID"), "{said}");
+        let message = reason(other, state);
+        assert!(message.contains("type or GUID"), "{message}");
     }
     // With the right length too, the identity is wrong.
     let other = other.with_extent(to, 512);
-    let said = reason(other, RecordState::Creating);
-    assert!(said.contains("type or GUID"), "{said}");
+    let message = reason(other, RecordState::Creating);
+    assert!(message.contains("type or GUID"), "{message}");
 }
 
 #[test]
@@ -496,8 +499,8 @@ fn two_records_of_one_identity_are_both_ambiguous_wherever_they_lie() {
     let view = reconcile(&table, &records, &[]);
     for placed in &view.volumes {
         let twice = placed.record.uuid == Uuid::from_u128(7);
-        let said = placed.ambiguous.as_deref();
-        assert_eq!(said, twice.then_some("two records have its identity"));
+        let message = placed.ambiguous.as_deref();
+        assert_eq!(message, twice.then_some("two records have its identity"));
     }
 }
 
@@ -549,11 +552,11 @@ fn a_kernel_partition_elsewhere_is_taken_away_even_when_it_is_shorter() {
     let at = mib(5, 10);
     let table = table().with(2, live(7, at));
     let records = [record(7, at, RecordState::New)];
-    for seen in [mib(6, 4), mib(6, 9), mib(30, 10)] {
-        let view = reconcile(&table, &records, &[kernel(2, seen)]);
+    for extent in [mib(6, 4), mib(6, 9), mib(30, 10)] {
+        let view = reconcile(&table, &records, &[kernel(2, extent)]);
         assert_eq!(view.steps, [Step::RemovePartition { number: 2 }]);
-        assert!(view.volumes[0].ambiguous.is_some(), "{seen:?}");
-        assert_eq!(view.volumes[0].device, None, "{seen:?}");
+        assert!(view.volumes[0].ambiguous.is_some(), "{extent:?}");
+        assert_eq!(view.volumes[0].device, None, "{extent:?}");
     }
 }
 

@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    fn look(image: &[u8]) -> Blankness {
+    fn sample_image(image: &[u8]) -> Blankness {
         let read = |at: u64, buffer: &mut Aligned| {
             let len = buffer.bytes().len();
             buffer
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn one_byte_at_either_end_or_in_a_sample_is_data() {
         let size = 80 * MIB as usize;
-        assert_eq!(look(&vec![0; size]), Blankness::Blank);
+        assert_eq!(sample_image(&vec![0; size]), Blankness::Blank);
         let middle = ((size as u64 - SAMPLE_BYTES) * 31 / 63 / ALIGN * ALIGN) as usize;
         for at in [
             0,
@@ -109,7 +109,7 @@ mod tests {
         ] {
             let mut image = vec![0; size];
             image[at] = 1;
-            assert_eq!(look(&image), Blankness::DataAt(at as u64));
+            assert_eq!(sample_image(&image), Blankness::DataAt(at as u64));
         }
     }
 
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_error_is_an_error_and_says_where() {
+    fn a_read_error_is_an_error_with_its_offset() {
         let (at, _) = sample(
             64 * MIB,
             |_| {},

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_of_each_magic_is_looked_at() {
+    fn each_place_of_each_magic_is_read() {
         let md = 0xa92b_4efc_u32.to_le_bytes();
         let nvlist = [1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
         for (at, magic, kind) in [

@@ -268,10 +268,10 @@ impl Probe {
 
     fn not_opened(&self, error: OpenError) -> ProbeError {
         match error {
-            OpenError::NotThisDrive { seen, .. } => ProbeError::NotThisDrive {
+            OpenError::NotThisDrive { seen: device, .. } => ProbeError::NotThisDrive {
                 drive: self.drive.id.0.clone(),
                 kernel_name: self.drive.kernel_name.clone(),
-                seen,
+                seen: device,
             },
             OpenError::Gone { source, .. } | OpenError::Io { source, .. } => self.failed(source),
             OpenError::Busy(_) => self.failed(io::Error::from_raw_os_error(libc::EBUSY)),
@@ -338,14 +338,14 @@ impl Medium for Uncached<'_> {
 pub fn only_tables(signatures: &Signatures) -> bool {
     match signatures {
         Signatures::Empty => true,
-        Signatures::Found(found) => found.iter().all(|one| one.usage == blkid::USAGE_TABLE),
+        Signatures::Found(all) => all.iter().all(|one| one.usage == blkid::USAGE_TABLE),
         Signatures::Ambiguous(_) => false,
     }
 }
 
 /// Returns a signature for an LVM label, also for a damaged one, which libblkid ignores.
-pub fn pv_signature(found: &metadata::PvContents) -> Vec<Signature> {
-    let uuid = match found {
+pub fn pv_signature(contents: &metadata::PvContents) -> Vec<Signature> {
+    let uuid = match contents {
         metadata::PvContents::NoPv => return Vec::new(),
         metadata::PvContents::Orphan(header) => header.uuid.clone(),
         metadata::PvContents::Vg(committed) => committed.header.uuid.clone(),
@@ -366,19 +366,19 @@ pub fn pv_signature(found: &metadata::PvContents) -> Vec<Signature> {
 
 /// Merges libblkid's signatures with those that only Drivebay finds.
 pub fn with_own(theirs: Signatures, own: Vec<Signature>) -> Signatures {
-    let merge = |mut found: Vec<Signature>| {
+    let merge = |mut merged: Vec<Signature>| {
         for one in own.clone() {
-            if !found.iter().any(|known| known.kind == one.kind) {
-                found.push(one);
+            if !merged.iter().any(|existing| existing.kind == one.kind) {
+                merged.push(one);
             }
         }
-        found
+        merged
     };
     match theirs {
         Signatures::Empty if own.is_empty() => Signatures::Empty,
         Signatures::Empty => Signatures::Found(own),
-        Signatures::Found(found) => Signatures::Found(merge(found)),
-        Signatures::Ambiguous(found) => Signatures::Ambiguous(merge(found)),
+        Signatures::Found(signatures) => Signatures::Found(merge(signatures)),
+        Signatures::Ambiguous(signatures) => Signatures::Ambiguous(merge(signatures)),
     }
 }
 
@@ -420,19 +420,22 @@ mod tests {
 
     #[test]
     fn what_either_side_found_is_found() {
-        let found = |kinds: &[&str]| kinds.iter().map(|kind| one(kind)).collect::<Vec<_>>();
+        let signatures = |kinds: &[&str]| kinds.iter().map(|kind| one(kind)).collect::<Vec<_>>();
         assert_eq!(with_own(Signatures::Empty, vec![]), Signatures::Empty);
         assert_eq!(
-            with_own(Signatures::Empty, found(&["drbd"])),
-            Signatures::Found(found(&["drbd"]))
+            with_own(Signatures::Empty, signatures(&["drbd"])),
+            Signatures::Found(signatures(&["drbd"]))
         );
         assert_eq!(
-            with_own(Signatures::Found(found(&["a"])), found(&["a", "b"])),
-            Signatures::Found(found(&["a", "b"]))
+            with_own(
+                Signatures::Found(signatures(&["a"])),
+                signatures(&["a", "b"])
+            ),
+            Signatures::Found(signatures(&["a", "b"]))
         );
         assert_eq!(
-            with_own(Signatures::Ambiguous(vec![]), found(&["b"])),
-            Signatures::Ambiguous(found(&["b"]))
+            with_own(Signatures::Ambiguous(vec![]), signatures(&["b"])),
+            Signatures::Ambiguous(signatures(&["b"]))
         );
     }
 }

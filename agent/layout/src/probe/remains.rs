@@ -212,7 +212,7 @@ mod tests {
     const SIZE: u64 = 300 * MIB;
 
     /// Returns the signature that is found on a drive of zeros with these bytes.
-    fn found(at: u64, bytes: &[u8]) -> Option<(String, u64)> {
+    fn find_signature(at: u64, bytes: &[u8]) -> Option<(String, u64)> {
         let mut read = |offset: u64, len: usize| {
             let mut out = vec![0; len];
             for (place, byte) in (at..).zip(bytes) {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_bluestore_are_looked_for_as_far_as_they_lie() {
+    fn labels_of_bluestore_are_searched_for_as_far_as_they_lie() {
         let at: Vec<u64> = places(4000 * GIB).filter(|at| at % GIB == 0).collect();
         for gib in [0, 1, 10, 100, 1000] {
             assert!(at.contains(&(gib * GIB)), "{gib}");
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn each_table_and_each_backup_is_found_and_zeros_are_nothing() {
-        assert_eq!(found(0, &[0; 512]), None);
+        assert_eq!(find_signature(0, &[0; 512]), None);
         for (at, bytes, kind) in [
             (64, &BSD[..], "bsd"),
             (512, &BSD_SWAPPED[..], "bsd"),
@@ -274,7 +274,7 @@ mod tests {
             (SIZE / 4, b"XFSB", "xfs"),
             (SIZE / 2, b"XFSB", "xfs"),
         ] {
-            let one = found(at, bytes).unwrap_or_else(|| panic!("{kind} at {at}"));
+            let one = find_signature(at, bytes).unwrap_or_else(|| panic!("{kind} at {at}"));
             assert_eq!(one.0, kind, "at {at}");
         }
     }

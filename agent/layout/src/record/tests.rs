@@ -50,7 +50,7 @@ fn content(records: Vec<Record>) -> Content {
     content
 }
 
-fn found(drive: &FakeDrive) -> Read {
+fn read_valid(drive: &FakeDrive) -> Read {
     match read(drive, DISK).unwrap() {
         RecordRead::Read(read) => read,
         other => panic!("{other:?}"),
@@ -95,7 +95,7 @@ fn raw(drive: &FakeDrive, slot: u64, major: u16, minor: u16, sequence: u64, payl
 }
 
 #[test]
-fn the_format_is_what_its_documentation_says() {
+fn the_format_matches_its_documentation() {
     let drive = FakeDrive::new(SIZE, 512);
     let payload = json!({
         "label": {"drive_uuid": DISK, "cluster": "c", "node": "n", "class": "fast", "drive_id": "wwn-0x5"},
@@ -106,7 +106,7 @@ fn the_format_is_what_its_documentation_says() {
         }],
     });
     raw(&drive, 1, 1, 0, 7, &serde_json::to_vec(&payload).unwrap());
-    let read = found(&drive);
+    let read = read_valid(&drive);
     assert_eq!(
         read.content,
         content(vec![record(1, "a", RecordState::New)])
@@ -139,7 +139,7 @@ fn a_label_is_written_and_read_as_the_golden_one() {
     written.read_at(LABEL_EXTENT.start, &mut slot).unwrap();
     let golden = golden::compare("label.bin", &slot);
     copied.write_at(LABEL_EXTENT.start, &golden).unwrap();
-    assert_eq!(found(&copied).content, content);
+    assert_eq!(read_valid(&copied).content, content);
 }
 
 #[test]
@@ -156,12 +156,12 @@ fn fields_of_later_minor_versions_survive_a_rewrite() {
     payload["records"][0]["later"] = json!("three");
     payload["records"][0]["state"]["later"] = json!(null);
     raw(&drive, 0, 1, 9, 1, &serde_json::to_vec(&payload).unwrap());
-    let before = found(&drive);
+    let before = read_valid(&drive);
     let next = before.content.with(Uuid::from_u128(1), |record| {
         record.state = RecordState::Block
     });
     write(&drive, Some(&before), &next).unwrap();
-    let after = found(&drive);
+    let after = read_valid(&drive);
     assert_eq!(after.content.minor, 9);
     let text = String::from_utf8(after.content.encode().unwrap()).unwrap();
     for part in [
@@ -227,11 +227,11 @@ fn at_rest_either_slot_alone_holds_the_newest_label() {
     for slot in [0, 1] {
         let (hurt, _) = drive.after_cut(drive.log_len(), || true);
         hurt.rot(LABEL_EXTENT.start + slot * 2 * MIB + 17, 1);
-        let read = found(&hurt);
+        let read = read_valid(&hurt);
         assert_eq!(read.content, newest);
         assert!(matches!(read.other, Some(Other::Damaged(_))));
         repair(&hurt, &read).unwrap();
-        assert_eq!(found(&hurt).other, None);
+        assert_eq!(read_valid(&hurt).other, None);
     }
 }
 
@@ -256,7 +256,7 @@ fn a_torn_write_leaves_the_old_or_the_new_label() {
                     count += 1;
                     count <= kept
                 });
-                let read = found(&cut);
+                let read = read_valid(&cut);
                 assert!(
                     read.content == old.content || read.content == new,
                     "event {at}, {kept} sectors"
@@ -264,7 +264,7 @@ fn a_torn_write_leaves_the_old_or_the_new_label() {
                 if read.other.is_some() {
                     repair(&cut, &read).unwrap();
                     assert_eq!(
-                        found(&cut),
+                        read_valid(&cut),
                         Read {
                             other: None,
                             slot: 0,
@@ -291,7 +291,7 @@ proptest! {
         }).collect();
         let expected = content(records);
         write(&drive, None, &expected).unwrap();
-        prop_assert_eq!(found(&drive).content, expected);
+        prop_assert_eq!(read_valid(&drive).content, expected);
     }
 
     #[test]
@@ -299,10 +299,10 @@ proptest! {
         let drive = FakeDrive::new(SIZE, 512);
         let old = write(&drive, None, &content(vec![record(1, "a", RecordState::New)])).unwrap();
         write(&drive, Some(&old), &content(vec![record(1, "a", RecordState::Block)])).unwrap();
-        let before = found(&drive);
+        let before = read_valid(&drive);
         let length = 4096 + before.content.encode().unwrap().len() as u64;
         drive.rot(LABEL_EXTENT.start + slot * 2 * MIB + at, change);
-        let after = found(&drive);
+        let after = read_valid(&drive);
         prop_assert_eq!(&after.content, &before.content);
         prop_assert_eq!(matches!(after.other, Some(Other::Damaged(_))), at < length);
     }
@@ -316,17 +316,21 @@ fn what_is_written_can_be_read_up_to_the_last_sequence_and_no_further() {
     for slot in 0..2 {
         raw(&drive, slot, 1, 0, u64::MAX - 2, &payload);
     }
-    let before = found(&drive);
+    let before = read_valid(&drive);
     let last = write(&drive, Some(&before), &content).unwrap();
     assert_eq!(last.sequence, u64::MAX - 1);
-    assert_eq!(found(&drive).sequence, u64::MAX - 1);
-    repair(&drive, &found(&drive)).unwrap();
-    let refused = write(&drive, Some(&found(&drive)), &content).unwrap_err();
+    assert_eq!(read_valid(&drive).sequence, u64::MAX - 1);
+    repair(&drive, &read_valid(&drive)).unwrap();
+    let refused = write(&drive, Some(&read_valid(&drive)), &content).unwrap_err();
     assert!(
         matches!(refused, WriteError::Sequence(u64::MAX)),
         "{refused}"
     );
-    assert_eq!(found(&drive).sequence, u64::MAX - 1, "nothing was written");
+    assert_eq!(
+        read_valid(&drive).sequence,
+        u64::MAX - 1,
+        "nothing was written"
+    );
 }
 
 #[test]

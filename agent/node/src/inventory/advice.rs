@@ -72,7 +72,7 @@ mod tests {
         drive
     }
 
-    fn said(drive: &Drive) -> String {
+    fn details(drive: &Drive) -> String {
         let all = drive.rejects.iter().map(|one| detail(drive, one));
         all.collect::<Vec<_>>().join(" ")
     }
@@ -80,9 +80,9 @@ mod tests {
     #[test]
     fn wiping_is_advised_only_where_nothing_of_ours_was_recognised_and_everything_was_read() {
         use RejectCode as Code;
-        assert!(said(&drive(&[Code::Filesystem])).contains("wipe the drive"));
-        assert!(said(&drive(&[Code::NotSelected, Code::NotBlank])).contains("wipe"));
-        assert!(!said(&drive(&[Code::NotSelected, Code::SystemDrive])).contains("wipe"));
+        assert!(details(&drive(&[Code::Filesystem])).contains("wipe the drive"));
+        assert!(details(&drive(&[Code::NotSelected, Code::NotBlank])).contains("wipe"));
+        assert!(!details(&drive(&[Code::NotSelected, Code::SystemDrive])).contains("wipe"));
         for ours in [
             Code::OursElsewhere,
             Code::OursDamaged,
@@ -98,10 +98,10 @@ mod tests {
                 Code::NotBlank,
                 ours,
             ];
-            assert!(!said(&drive(&all)).contains("wipe"), "{ours}");
+            assert!(!details(&drive(&all)).contains("wipe"), "{ours}");
         }
         let mut read = drive(&[Code::HasPartitions]);
         read.contents = Some(samples::contents(1, 1, vec![], 0));
-        assert!(!said(&read).contains("wipe"));
+        assert!(!details(&read).contains("wipe"));
     }
 }

@@ -21,9 +21,9 @@ use drivebay_model::{
 };
 use drivebay_smart::collect;
 
-/// Merges the drives that are present (derived from `known`) with the persisted state.
+/// Merges the drives that are present (derived from `inventory`) with the persisted state.
 pub fn remember(
-    known: &InventoryState,
+    inventory: &InventoryState,
     drives: &BTreeMap<DriveId, Drive>,
     now: u64,
     elapsed: Duration,
@@ -34,8 +34,8 @@ pub fn remember(
         .map(|(id, drive)| (id.clone(), sight(drive)))
         .collect();
     merge(
-        &known.remembered,
-        &known.tombstones,
+        &inventory.remembered,
+        &inventory.tombstones,
         &here,
         now,
         elapsed,
@@ -53,41 +53,41 @@ fn sight(drive: &Drive) -> Sight<'_> {
             | DriveState::NotScanned,
             _,
         ) => Sight::Unread,
-        _ if looks_unreadable(drive) => Sight::Unread,
+        _ if is_unreadable(drive) => Sight::Unread,
         _ => Sight::NotOurs,
     }
 }
 
-/// Builds the snapshot from the drives that are present, derived from `known`. The caller sets its revision.
+/// Builds the snapshot from the drives that are present, derived from `inventory`. The caller sets its revision.
 pub fn assemble(
-    known: &InventoryState,
+    inventory: &InventoryState,
     mut drives: BTreeMap<DriveId, Drive>,
     merged: &Merged,
     classes: &[ClassConfig],
 ) -> Snapshot {
-    for (id, stuck) in &known.stuck {
+    for (id, stuck) in &inventory.stuck {
         if let Some(drive) = drives.get_mut(id) {
             drive.trouble = Some(stuck.clone());
         }
     }
     for (id, drive) in &mut drives {
-        drive.health = known.health.drive(id);
-        drive.health.poll = poll_state(known, drive);
-        drive.health.expire(known.now);
+        drive.health = inventory.health.drive(id);
+        drive.health.poll = poll_state(inventory, drive);
+        drive.health.expire(inventory.now);
         zeroing::judge(drive);
-        for given in &known.overrides {
-            given.apply(id, &mut drive.health, known.now);
+        for given in &inventory.overrides {
+            given.apply(id, &mut drive.health, inventory.now);
         }
-        let unreadable = known.health.unreadable(id);
+        let unreadable = inventory.health.unreadable(id);
         if !unreadable.is_empty() {
             drive.health.unreadable =
-                unreadable::describe(drive, &unreadable, known.health.located());
+                unreadable::describe(drive, &unreadable, inventory.health.located());
         }
     }
     // An absent drive of the persisted state stays listed.
     for id in &merged.missing_drives {
-        if let Some(remembered) = merged.known.drives.get(id) {
-            drives.insert(id.clone(), absent(known, id, remembered));
+        if let Some(remembered) = merged.last_known.drives.get(id) {
+            drives.insert(id.clone(), absent(inventory, id, remembered));
         }
     }
     let mut places: BTreeMap<Uuid, Vec<(&Drive, &Placed)>> = BTreeMap::new();
@@ -103,7 +103,7 @@ pub fn assemble(
     let mut volumes: BTreeMap<Uuid, Volume> = places
         .into_iter()
         .filter_map(|(uuid, all)| {
-            let volume = places::volume(known, merged, &drives, unread.get(&uuid), all)?;
+            let volume = places::volume(inventory, merged, &drives, unread.get(&uuid), all)?;
             Some((uuid, volume))
         })
         .collect();
@@ -113,7 +113,7 @@ pub fn assemble(
         let Some(drive) = drives.get(id) else {
             continue;
         };
-        let shown = volume(known, merged, drive, &places::remembered(record));
+        let shown = volume(inventory, merged, drive, &places::remembered(record));
         match volumes.get_mut(&record.uuid) {
             // Only an incomplete copy of it was read.
             Some(only) if only.placed.record.place.is_incoming() => {
@@ -130,9 +130,9 @@ pub fn assemble(
             }
         }
     }
-    for (uuid, record) in &known.moves {
+    for (uuid, record) in &inventory.moves {
         if let Some(volume) = volumes.get_mut(uuid) {
-            volume.moving = moving::moving(known, &drives, volume, record);
+            volume.moving = moving::moving(inventory, &drives, volume, record);
         }
     }
     let mut reports: BTreeMap<String, ClassReport> = classes
@@ -141,7 +141,7 @@ pub fn assemble(
             let layout = class.layout;
             let empty = ClassReport {
                 layout,
-                cannot_claim: layouts::unavailable(known, layout).map(str::to_owned),
+                cannot_claim: layouts::unavailable(inventory, layout).map(str::to_owned),
                 total_bytes: 0,
                 free_bytes: 0,
                 largest_bytes: 0,
@@ -184,16 +184,16 @@ pub fn assemble(
     }
     // Without a drive that is used or can be, no volume is.
     let used = |drive: &Drive| matches!(drive.state, DriveState::Claimed | DriveState::Available);
-    let mut findings: Vec<Finding> = match &known.host_udev {
+    let mut findings: Vec<Finding> = match &inventory.host_udev {
         Some(host) if drives.values().any(used) => host_udev::finding(host).into_iter().collect(),
         _ => Vec::new(),
     };
-    findings.extend(layouts::findings(known, &drives, classes));
-    findings.extend(known.state_files.iter().cloned());
-    findings.extend(quarantined::findings(&volumes, &known.kept_in_use));
+    findings.extend(layouts::findings(inventory, &drives, classes));
+    findings.extend(inventory.state_files.iter().cloned());
+    findings.extend(quarantined::findings(&volumes, &inventory.kept_in_use));
     Snapshot {
         revision: 0,
-        ready: known.ready,
+        ready: inventory.ready,
         drives,
         volumes,
         classes: reports,
@@ -202,13 +202,13 @@ pub fn assemble(
 }
 
 /// Returns whether the drive was polled since the start; `Polled` if it is not polled at all.
-fn poll_state(known: &InventoryState, drive: &Drive) -> PollState {
+fn poll_state(inventory: &InventoryState, drive: &Drive) -> PollState {
     let is_polled = drive.class.is_some()
         && drive.state != DriveState::Missing
-        && known.polls.as_ref().is_some_and(|config| {
+        && inventory.polls.as_ref().is_some_and(|config| {
             collect::is_polled(&drive.facts, config.device_type(&drive.facts))
         });
-    match known.health.report(&drive.id) {
+    match inventory.health.report(&drive.id) {
         _ if !is_polled => PollState::Polled,
         Some(report) => report.poll,
         None => PollState::Awaited,
@@ -217,11 +217,11 @@ fn poll_state(known: &InventoryState, drive: &Drive) -> PollState {
 
 /// Builds a drive of the persisted state that has no current scan result. It is missing only if that was observed: one
 /// of two devices with its identity may be it.
-fn absent(known: &InventoryState, id: &DriveId, remembered: &KnownDrive) -> Drive {
+fn absent(inventory: &InventoryState, id: &DriveId, remembered: &KnownDrive) -> Drive {
     let mut rejects = Vec::new();
-    let (state, trouble) = if known.unscanned.contains_key(id) {
+    let (state, trouble) = if inventory.unscanned.contains_key(id) {
         (DriveState::NotScanned, None)
-    } else if known.has_twins(id) {
+    } else if inventory.has_twins(id) {
         rejects.push(Reject {
             code: RejectCode::DuplicateIdentity,
             detail: "several devices have its identity; detach those that are not it".to_owned(),
@@ -243,16 +243,16 @@ fn absent(known: &InventoryState, id: &DriveId, remembered: &KnownDrive) -> Driv
         health: DriveHealth::default(),
     };
     if state == DriveState::NotScanned {
-        drive.health = known.health.drive(id);
-        drive.health.poll = poll_state(known, &drive);
-        drive.health.expire(known.now);
+        drive.health = inventory.health.drive(id);
+        drive.health.poll = poll_state(inventory, &drive);
+        drive.health.expire(inventory.now);
     }
     drive
 }
 
 /// True if the drive is present, but its contents could not be read (stuck, probe failed, our label or table damaged).
 /// Damage is not absence: known contents stay listed.
-fn looks_unreadable(drive: &Drive) -> bool {
+fn is_unreadable(drive: &Drive) -> bool {
     cannot_be_read(drive) || is_damaged(drive)
 }
 
@@ -271,9 +271,9 @@ pub fn is_damaged(drive: &Drive) -> bool {
 
 /// Returns the first drive that may hold unknown volumes: a selected one that gives no answer, or one with a Drivebay
 /// label that cannot be read. Pure.
-pub fn stranger(known: &InventoryState) -> Option<DriveId> {
+pub fn stranger(inventory: &InventoryState) -> Option<DriveId> {
     use drivebay_model::RejectCode as Code;
-    let drives = present::derive(known, &[]);
+    let drives = present::derive(inventory, &[]);
     let mut drives = drives.into_values();
     let stranger = drives.find(|drive| {
         let silent = drive.state == DriveState::Unprobed && drive.class.is_some();
@@ -283,14 +283,14 @@ pub fn stranger(known: &InventoryState) -> Option<DriveId> {
             .any(|reject| matches!(reject.code, Code::OursDamaged | Code::SectorSizeChanged));
         (silent || illegible)
             && drive.contents.is_none()
-            && !known.remembered.drives.contains_key(&drive.id)
+            && !inventory.remembered.drives.contains_key(&drive.id)
     });
     stranger.map(|drive| drive.id)
 }
 
 /// Builds the volume from this place of it.
 pub(super) fn volume(
-    known: &InventoryState,
+    inventory: &InventoryState,
     merged: &Merged,
     drive: &Drive,
     placed: &Placed,
@@ -361,8 +361,8 @@ pub(super) fn volume(
         ));
     }
     let acknowledged = drive.health.acknowledged.as_ref();
-    let acknowledged = acknowledged.and_then(|_| known.health.acknowledged_at(&drive.id));
-    conditions.extend(known.health.volume(record.uuid, acknowledged));
+    let acknowledged = acknowledged.and_then(|_| inventory.health.acknowledged_at(&drive.id));
+    conditions.extend(inventory.health.volume(record.uuid, acknowledged));
     let unreadable: Vec<_> = drive
         .health
         .unreadable
@@ -373,48 +373,52 @@ pub(super) fn volume(
     conditions.extend(unreadable::condition(drive, &unreadable));
     conditions.extend(of_its_drive(drive));
     conditions.extend(
-        known
+        inventory
             .conditions
             .get(&record.uuid)
             .into_iter()
             .flatten()
             .cloned(),
     );
-    let mut seen = std::collections::BTreeSet::new();
-    conditions.retain(|condition| seen.insert(condition.reason));
+    let mut reasons = std::collections::BTreeSet::new();
+    conditions.retain(|condition| reasons.insert(condition.reason));
     Volume {
         uuid: record.uuid,
         drive: drive.id.clone(),
         placed: placed.clone(),
         copies: Vec::new(),
         state,
-        in_use: known.mounts.is_in_use(placed),
+        in_use: inventory.mounts.is_in_use(placed),
         conditions,
         since: BTreeMap::new(),
         moving: None,
-        checks: known
+        checks: inventory
             .checked
             .get(&record.uuid)
             .map(Checked::to_show)
             .unwrap_or_default(),
-        checking: known.checking.get(&record.uuid).copied(),
+        checking: inventory.checking.get(&record.uuid).copied(),
         unreadable,
         snapshot_usage: placed
             .snapshots
             .iter()
             .filter_map(|one| {
                 let uuid = one.record.uuid;
-                Some((uuid, *known.snapshot_usage.get(&uuid)?))
+                Some((uuid, *inventory.snapshot_usage.get(&uuid)?))
             })
             .collect(),
-        mounts: known.mounts.places(placed),
+        mounts: inventory.mounts.places(placed),
         erasing: match record.state {
-            RecordState::Erasing { done_bytes, .. } => {
-                Some(known.erasing.get(&record.uuid).copied().unwrap_or(Erasing {
-                    done_bytes,
-                    eta_seconds: 0,
-                }))
-            }
+            RecordState::Erasing { done_bytes, .. } => Some(
+                inventory
+                    .erasing
+                    .get(&record.uuid)
+                    .copied()
+                    .unwrap_or(Erasing {
+                        done_bytes,
+                        eta_seconds: 0,
+                    }),
+            ),
             _ => None,
         },
     }

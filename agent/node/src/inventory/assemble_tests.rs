@@ -12,22 +12,33 @@ use drivebay_sys::host_udev::HostUdev;
 
 const FREE: u64 = 1 << 30;
 
-fn remembering(known: &InventoryState) -> Merged {
-    let drives = present::derive(known, &[]);
-    remember(known, &drives, 0, Duration::ZERO, Duration::from_secs(60))
+fn remembering(inventory: &InventoryState) -> Merged {
+    let drives = present::derive(inventory, &[]);
+    remember(
+        inventory,
+        &drives,
+        0,
+        Duration::ZERO,
+        Duration::from_secs(60),
+    )
 }
 
-fn snapshot(known: &InventoryState) -> Snapshot {
-    let merged = remembering(known);
+fn snapshot(inventory: &InventoryState) -> Snapshot {
+    let merged = remembering(inventory);
     let class = ClassConfig {
         layout: drivebay_model::Layout::Partition,
         ..class("bulk")
     };
     let classes = [class];
-    assemble(known, present::derive(known, &classes), &merged, &classes)
+    assemble(
+        inventory,
+        present::derive(inventory, &classes),
+        &merged,
+        &classes,
+    )
 }
 
-fn known(drives: Vec<Drive>) -> InventoryState {
+fn inventory_of(drives: Vec<Drive>) -> InventoryState {
     InventoryState {
         drives: drives
             .into_iter()
@@ -66,7 +77,7 @@ fn only(snapshot: &Snapshot) -> &Volume {
 }
 
 #[test]
-fn a_volume_is_what_its_record_and_its_drive_say() {
+fn a_volume_has_the_state_of_its_record_and_its_drive() {
     let state = |state| placed(1, state);
     let fs = RecordState::Fs {
         fs_type: drivebay_model::FsType::Ext4,
@@ -92,7 +103,7 @@ fn a_volume_is_what_its_record_and_its_drive_say() {
         (state(erasing), VolumeState::Erasing, vec![]),
         (torn, VolumeState::Ambiguous, vec!["RecordMismatch"]),
     ] {
-        let snapshot = snapshot(&known(vec![claimed("sda", placed)]));
+        let snapshot = snapshot(&inventory_of(vec![claimed("sda", placed)]));
         let volume = only(&snapshot);
         assert_eq!(volume.state, expected);
         assert_eq!(reasons(volume), wrong);
@@ -104,16 +115,19 @@ fn a_drive_that_gives_no_answer_keeps_its_volumes_and_offers_no_room() {
     let mut silent = claimed("sda", placed(1, RecordState::Block));
     silent.state = DriveState::Unprobed;
     silent.trouble = Some("probe has not returned".into());
-    let mut stuck = known(vec![claimed("sda", placed(1, RecordState::Block))]);
+    let mut stuck = inventory_of(vec![claimed("sda", placed(1, RecordState::Block))]);
     stuck.stuck.insert(
         drivebay_model::DriveId("wwn-sda".into()),
         "stage has not returned".into(),
     );
-    for (known, wrong) in [
-        (known(vec![silent]), vec!["DriveUnreadable", "DriveStuck"]),
+    for (inventory, wrong) in [
+        (
+            inventory_of(vec![silent]),
+            vec!["DriveUnreadable", "DriveStuck"],
+        ),
         (stuck, vec!["DriveStuck"]),
     ] {
-        let snapshot = snapshot(&known);
+        let snapshot = snapshot(&inventory);
         assert_eq!(reasons(only(&snapshot)), wrong);
         assert!(is_live(only(&snapshot).state));
         assert_eq!(snapshot.classes["bulk"].free_bytes, 0);
@@ -123,9 +137,9 @@ fn a_drive_that_gives_no_answer_keeps_its_volumes_and_offers_no_room() {
 
 #[test]
 fn a_volume_that_was_seen_stays_in_view_while_its_drive_is_away_or_silent() {
-    let mut before = known(vec![claimed("sda", placed(1, RecordState::Block))]);
+    let mut before = inventory_of(vec![claimed("sda", placed(1, RecordState::Block))]);
     let merged = remembering(&before);
-    before.remembered = merged.known;
+    before.remembered = merged.last_known;
     let mut silent = drive("sda", DriveState::Unprobed, None);
     silent.trouble = Some("stuck".into());
     for (here, wrong) in [
@@ -137,7 +151,7 @@ fn a_volume_that_was_seen_stays_in_view_while_its_drive_is_away_or_silent() {
         ),
     ] {
         let mut now = before.clone();
-        now.drives = known(here).drives;
+        now.drives = inventory_of(here).drives;
         let snapshot = snapshot(&now);
         assert_eq!(only(&snapshot).state, VolumeState::Missing);
         assert!(reasons(only(&snapshot)).contains(&wrong));
@@ -145,10 +159,10 @@ fn a_volume_that_was_seen_stays_in_view_while_its_drive_is_away_or_silent() {
 }
 
 #[test]
-fn a_volume_that_a_drive_was_read_without_is_lost_and_says_so() {
-    let mut before = known(vec![claimed("sda", placed(1, RecordState::Block))]);
+fn a_volume_that_a_drive_was_read_without_is_reported_as_lost() {
+    let mut before = inventory_of(vec![claimed("sda", placed(1, RecordState::Block))]);
     let merged = remembering(&before);
-    before.remembered = merged.known;
+    before.remembered = merged.last_known;
     for drive in before.drives.values_mut() {
         drive.contents.as_mut().unwrap().volumes.clear();
     }
@@ -163,7 +177,7 @@ fn a_volume_that_a_drive_was_read_without_is_lost_and_says_so() {
 #[test]
 fn one_volume_on_two_drives_is_nobodys() {
     let volume = || placed(1, RecordState::Block);
-    let snapshot = snapshot(&known(vec![
+    let snapshot = snapshot(&inventory_of(vec![
         claimed("sda", volume()),
         claimed("sdb", volume()),
     ]));
@@ -181,12 +195,12 @@ fn at(device: &str, dev: (u32, u32)) -> Placed {
 
 #[test]
 fn a_copied_drive_takes_no_volume_over_whichever_drive_sorts_first() {
-    let original = known(vec![claimed("sdz", at("sdz2", (8, 98)))]);
-    let mut both = known(vec![
+    let original = inventory_of(vec![claimed("sdz", at("sdz2", (8, 98)))]);
+    let mut both = inventory_of(vec![
         claimed("sda", at("sda2", (8, 2))),
         claimed("sdz", at("sdz2", (8, 98))),
     ]);
-    both.remembered = remembering(&original).known;
+    both.remembered = remembering(&original).last_known;
     let shown = snapshot(&both);
     let volume = only(&shown);
     assert_eq!(volume.drive.0, "wwn-sdz");
@@ -204,11 +218,12 @@ fn a_volume_is_in_use_when_one_of_its_places_is() {
         new: mounts.into_iter().map(std::sync::Arc::new).collect(),
         ..Default::default()
     };
-    let mut both = known(vec![
+    let mut both = inventory_of(vec![
         claimed("sda", at("sda2", (8, 2))),
         claimed("sdz", at("sdz2", (8, 98))),
     ]);
-    both.remembered = remembering(&known(vec![claimed("sdz", at("sdz2", (8, 98)))])).known;
+    both.remembered =
+        remembering(&inventory_of(vec![claimed("sdz", at("sdz2", (8, 98)))])).last_known;
     both.mounts.apply(&change, |_| None);
     let shown = snapshot(&both);
     let volume = only(&shown);
@@ -231,29 +246,29 @@ fn a_deleted_volume_that_appears_on_a_copy_is_quarantined_whatever_its_drive_is(
         done_bytes: 5,
     };
     // Deleted, and erased.
-    let mut now = known(vec![claimed("sda", placed(1, erasing.clone()))]);
+    let mut now = inventory_of(vec![claimed("sda", placed(1, erasing.clone()))]);
     now.tombstones = remembering(&now).tombstones;
     let empty = drive(
         "sda",
         DriveState::Claimed,
         Some(contents(9, 2, vec![], FREE)),
     );
-    now.drives = known(vec![empty]).drives;
+    now.drives = inventory_of(vec![empty]).drives;
     now.tombstones = remembering(&now).tombstones;
     for drives in [vec![copy()], vec![rejected]] {
-        now.drives = known(drives).drives;
+        now.drives = inventory_of(drives).drives;
         assert_eq!(only(&snapshot(&now)).state, VolumeState::Quarantined);
     }
     // Also beside the place that is being erased.
-    now.drives = known(vec![claimed("sda", placed(1, erasing)), copy()]).drives;
+    now.drives = inventory_of(vec![claimed("sda", placed(1, erasing)), copy()]).drives;
     assert!(!is_live(only(&snapshot(&now)).state));
 }
 
 #[test]
 fn a_drive_whose_identity_another_device_has_too_is_not_missing() {
-    let before = known(vec![claimed("sda", placed(1, RecordState::Block))]);
-    let mut now = known(Vec::new());
-    now.remembered = remembering(&before).known;
+    let before = inventory_of(vec![claimed("sda", placed(1, RecordState::Block))]);
+    let mut now = inventory_of(Vec::new());
+    now.remembered = remembering(&before).last_known;
     for name in ["sda", "sdb"] {
         let mut twin = drive("sda", DriveState::Rejected, None);
         twin.id = DriveId(format!("wwn-sda.{name}"));
@@ -275,12 +290,12 @@ fn a_drive_whose_identity_another_device_has_too_is_not_missing() {
 
 #[test]
 fn a_drive_that_was_not_scanned_yet_is_neither_missing_nor_are_its_volumes() {
-    let before = known(vec![claimed("sda", placed(1, RecordState::Block))]);
+    let before = inventory_of(vec![claimed("sda", placed(1, RecordState::Block))]);
     let mut now = InventoryState {
         ready: true,
         ..InventoryState::default()
     };
-    now.recall(remembering(&before).known);
+    now.recall(remembering(&before).last_known);
     let shown = snapshot(&now);
     assert_eq!(
         shown.drives.values().next().unwrap().state,
@@ -308,11 +323,11 @@ fn a_drive_that_was_not_scanned_yet_is_neither_missing_nor_are_its_volumes() {
 #[test]
 fn volumes_of_another_node_are_not_listed() {
     let elsewhere = rejected("sda", RejectCode::OursElsewhere);
-    assert!(snapshot(&known(vec![elsewhere])).volumes.is_empty());
+    assert!(snapshot(&inventory_of(vec![elsewhere])).volumes.is_empty());
     // A drive of ours that may not be used now is.
     let copied = rejected("sda", RejectCode::DuplicateIdentity);
     assert_eq!(
-        only(&snapshot(&known(vec![copied]))).state,
+        only(&snapshot(&inventory_of(vec![copied]))).state,
         VolumeState::Missing
     );
 }
@@ -320,7 +335,7 @@ fn volumes_of_another_node_are_not_listed() {
 #[test]
 fn a_class_counts_what_can_be_had_and_nothing_else() {
     let blank = |name| drive(name, DriveState::Available, None);
-    let snapshot = snapshot(&known(vec![
+    let snapshot = snapshot(&inventory_of(vec![
         claimed("sda", placed(1, RecordState::Block)),
         blank("sdb"),
         drive("sdc", DriveState::Rejected, None),
@@ -336,8 +351,12 @@ fn a_class_counts_what_can_be_had_and_nothing_else() {
 #[test]
 fn the_largest_volume_of_a_class_is_that_of_one_drive_however_many_there_are() {
     let blank = |name| drive(name, DriveState::Available, None);
-    let one = snapshot(&known(vec![blank("sda")])).classes["bulk"].clone();
-    let three = snapshot(&known(vec![blank("sda"), blank("sdb"), blank("sdc")]));
+    let one = snapshot(&inventory_of(vec![blank("sda")])).classes["bulk"].clone();
+    let three = snapshot(&inventory_of(vec![
+        blank("sda"),
+        blank("sdb"),
+        blank("sdc"),
+    ]));
     let three = &three.classes["bulk"];
     assert_eq!(three.free_bytes, 3 * one.free_bytes);
     assert_eq!(three.largest_bytes, one.largest_bytes);
@@ -348,29 +367,29 @@ fn an_unknown_volume_may_be_on_a_silent_drive_of_which_nothing_is_known() {
     let silent = |class: Option<&str>| {
         let mut silent = drive("sda", DriveState::Unprobed, None);
         silent.class = class.map(str::to_owned);
-        known(vec![silent])
+        inventory_of(vec![silent])
     };
     assert!(stranger(&silent(Some("bulk"))).is_some());
     assert!(stranger(&silent(None)).is_none());
-    let seen = known(vec![claimed("sda", placed(1, RecordState::Block))]);
-    assert!(stranger(&seen).is_none());
+    let scanned = inventory_of(vec![claimed("sda", placed(1, RecordState::Block))]);
+    assert!(stranger(&scanned).is_none());
     let mut remembered = silent(Some("bulk"));
-    remembered.remembered = remembering(&seen).known;
+    remembered.remembered = remembering(&scanned).last_known;
     assert!(stranger(&remembered).is_none());
 }
 
 #[test]
-fn a_drive_that_something_speaks_against_gets_no_new_volumes_and_its_volumes_say_why() {
-    let mut known = known(vec![claimed("sda", placed(1, RecordState::Block))]);
-    let whole = snapshot(&known).classes["bulk"].clone();
+fn a_drive_with_evidence_against_it_gets_no_new_volumes_and_its_volumes_have_a_condition() {
+    let mut inventory = inventory_of(vec![claimed("sda", placed(1, RecordState::Block))]);
+    let whole = snapshot(&inventory).classes["bulk"].clone();
     assert!(whole.free_bytes > 0);
     let subject = drivebay_evidence::attribute::Subject {
         drive: DriveId("wwn-sda".into()),
         volume: None,
     };
     let kind = drivebay_evidence::kmsg::Kind::MediumError;
-    known.health.note(&subject, kind, Duration::ZERO);
-    let snapshot = snapshot(&known);
+    inventory.health.note(&subject, kind, Duration::ZERO);
+    let snapshot = snapshot(&inventory);
     assert_eq!(reasons(only(&snapshot)), ["DriveSuspect"]);
     assert_eq!(only(&snapshot).conditions[0].status.as_str(), "DEGRADED");
     let left = &snapshot.classes["bulk"];
@@ -383,11 +402,11 @@ fn a_drive_that_something_speaks_against_gets_no_new_volumes_and_its_volumes_say
 #[test]
 fn a_drive_whose_label_is_gone_is_not_offered_while_volumes_are_known_on_it() {
     let volume = placed(1, RecordState::Block);
-    let before = known(vec![claimed("a", volume)]);
-    let remembered = remembering(&before).known;
+    let before = inventory_of(vec![claimed("a", volume)]);
+    let remembered = remembering(&before).last_known;
     let with = |drive: Drive| InventoryState {
         remembered: remembered.clone(),
-        ..known(vec![drive])
+        ..inventory_of(vec![drive])
     };
     let mut foreign = drive("a", DriveState::Rejected, None);
     foreign.rejects.push(Reject {
@@ -432,33 +451,33 @@ fn a_drive_whose_label_is_gone_is_not_offered_while_volumes_are_known_on_it() {
 }
 
 #[test]
-fn a_host_that_reads_volumes_is_told_of_where_there_can_be_volumes() {
-    let codes = |known: &InventoryState| -> Vec<String> {
-        let findings = snapshot(known).findings.into_iter();
+fn a_host_that_reads_volumes_is_reported_where_there_can_be_volumes() {
+    let codes = |inventory: &InventoryState| -> Vec<String> {
+        let findings = snapshot(inventory).findings.into_iter();
         findings.map(|finding| finding.code).collect()
     };
     let without_rule = Some(HostUdev {
         runs: true,
         rule: None,
     });
-    let mut used = known(vec![claimed("sda", placed(1, RecordState::New))]);
+    let mut used = inventory_of(vec![claimed("sda", placed(1, RecordState::New))]);
     // Not observed is not reported.
     assert_eq!(codes(&used), Vec::<String>::new());
     used.host_udev = without_rule.clone();
     assert_eq!(codes(&used), ["HostReadsVolumes"]);
-    let mut unused = known(vec![rejected("sda", RejectCode::NotSelected)]);
+    let mut unused = inventory_of(vec![rejected("sda", RejectCode::NotSelected)]);
     unused.host_udev = without_rule;
     assert_eq!(codes(&unused), Vec::<String>::new());
 }
 
 #[test]
-fn what_a_drive_said_last_counts_before_it_is_polled_and_unknown_does_not() {
+fn the_last_known_verdict_of_a_drive_counts_before_it_is_polled_and_unknown_does_not() {
     use drivebay_model::{PollState, Transport, Verdict};
     let mut drive = drive("sda", DriveState::Available, None);
     drive.class = Some("bulk".into());
-    let mut known = known(vec![drive.clone()]);
-    let health = |known: &InventoryState| {
-        let snapshot = snapshot(known);
+    let mut inventory = inventory_of(vec![drive.clone()]);
+    let health = |inventory: &InventoryState| {
+        let snapshot = snapshot(inventory);
         let health = snapshot.drives.values().next().unwrap().health.clone();
         let free = snapshot.classes["bulk"].free_bytes;
         (
@@ -469,40 +488,40 @@ fn what_a_drive_said_last_counts_before_it_is_polled_and_unknown_does_not() {
         )
     };
     // Nothing polls, as in a command without an agent.
-    let free = health(&known).3;
+    let free = health(&inventory).3;
     assert!(free > 0);
     assert_eq!(
-        health(&known),
+        health(&inventory),
         (PollState::Polled, Verdict::Unknown, true, free)
     );
-    known.polls = Some(drivebay_config::HealthConfig::default());
+    inventory.polls = Some(drivebay_config::HealthConfig::default());
     assert_eq!(
-        health(&known),
+        health(&inventory),
         (PollState::Awaited, Verdict::Unknown, false, free)
     );
-    let said = |verdict| DriveHealth {
+    let report = |verdict| DriveHealth {
         verdict,
         poll: PollState::LastKnown,
         ..DriveHealth::default()
     };
-    let reports = |verdict| [(drive.id.clone(), said(verdict))].into();
-    known.health.restore_reports(reports(Verdict::Bad));
+    let reports = |verdict| [(drive.id.clone(), report(verdict))].into();
+    inventory.health.restore_reports(reports(Verdict::Bad));
     // Before the drive was seen: it is not forgotten.
-    known.health.tidy(&Snapshot::default(), Duration::ZERO);
+    inventory.health.tidy(&Snapshot::default(), Duration::ZERO);
     assert_eq!(
-        health(&known),
+        health(&inventory),
         (PollState::LastKnown, Verdict::Bad, false, 0)
     );
-    known.health.restore_reports(reports(Verdict::Good));
+    inventory.health.restore_reports(reports(Verdict::Good));
     assert_eq!(
-        health(&known),
+        health(&inventory),
         (PollState::LastKnown, Verdict::Good, true, free)
     );
     // One that cannot be polled is never waited for.
-    let mut known = self::known(vec![drive.clone()]);
-    known.polls = Some(drivebay_config::HealthConfig::default());
+    let mut inventory = inventory_of(vec![drive.clone()]);
+    inventory.polls = Some(drivebay_config::HealthConfig::default());
     for transport in [Transport::Loop, Transport::Virtio] {
-        known.drives.get_mut(&drive.id).unwrap().facts.transport = transport;
-        assert_eq!(health(&known).0, PollState::Polled);
+        inventory.drives.get_mut(&drive.id).unwrap().facts.transport = transport;
+        assert_eq!(health(&inventory).0, PollState::Polled);
     }
 }

@@ -21,19 +21,19 @@ pub fn size_available(drives: &mut BTreeMap<DriveId, Drive>, classes: &[ClassCon
 }
 
 /// Returns why drives of this layout cannot be claimed on this host; None: they can.
-pub fn unavailable(known: &InventoryState, layout: Layout) -> Option<&str> {
-    let why = known.lvm_unavailable.as_deref();
+pub fn unavailable(inventory: &InventoryState, layout: Layout) -> Option<&str> {
+    let why = inventory.lvm_unavailable.as_deref();
     why.filter(|_| layout == Layout::Lvm)
 }
 
 /// Returns findings about the host, once for all classes and drives that need what it lacks; none before its first
 /// scan.
 pub fn findings(
-    known: &InventoryState,
+    inventory: &InventoryState,
     drives: &BTreeMap<DriveId, Drive>,
     classes: &[ClassConfig],
 ) -> Vec<Finding> {
-    if !known.ready {
+    if !inventory.ready {
         return Vec::new();
     }
     let lacks_lvm = |why: &String| {
@@ -60,11 +60,11 @@ pub fn findings(
         };
         Some(Finding::new(Code::LvmUnavailable, text))
     };
-    let unread = known.host_trouble.as_ref().map(|why| {
+    let unread = inventory.host_trouble.as_ref().map(|why| {
         let text = format!("drives that are claimed cannot be read by this host, and are shown as last known: {why}");
         Finding::new(Code::HostCannotRead, text)
     });
-    let lvm = known.lvm_unavailable.as_ref().and_then(lacks_lvm);
+    let lvm = inventory.lvm_unavailable.as_ref().and_then(lacks_lvm);
     lvm.into_iter().chain(unread).collect()
 }
 

@@ -20,7 +20,7 @@ fn claimed(name: &str, layout: Layout) -> Drive {
     drive(name, DriveState::Claimed, Some(contents))
 }
 
-fn known(drives: Vec<Drive>) -> InventoryState {
+fn inventory_of(drives: Vec<Drive>) -> InventoryState {
     InventoryState {
         drives: drives
             .into_iter()
@@ -31,8 +31,8 @@ fn known(drives: Vec<Drive>) -> InventoryState {
     }
 }
 
-fn findings(known: &InventoryState, classes: &[ClassConfig]) -> Vec<Finding> {
-    super::findings(known, &derive(known, classes), classes)
+fn findings(inventory: &InventoryState, classes: &[ClassConfig]) -> Vec<Finding> {
+    super::findings(inventory, &derive(inventory, classes), classes)
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn claimable_bytes_follow_the_layout_of_the_class() {
     for layout in [Layout::Lvm, Layout::Partition] {
         let blank = drive("blank", DriveState::Available, None);
         let sector = u64::from(blank.facts.logical_sector);
-        let drives = derive(&known(vec![blank.clone()]), &[class(layout)]);
+        let drives = derive(&inventory_of(vec![blank.clone()]), &[class(layout)]);
         assert_eq!(
             drives[&blank.id].claimable_bytes,
             claimable_bytes(layout, blank.facts.size_bytes, sector)
@@ -50,35 +50,43 @@ fn claimable_bytes_follow_the_layout_of_the_class() {
 
 #[test]
 fn a_host_without_lvm_has_one_finding_for_all_that_need_it() {
-    let mut without = known(vec![drive("a", DriveState::Available, None)]);
+    let mut without = inventory_of(vec![drive("a", DriveState::Available, None)]);
     without.lvm_unavailable = Some("the kernel has no device-mapper".into());
     let classes = [class(Layout::Lvm), class(Layout::Partition)];
-    let found = findings(&without, &classes);
-    assert_eq!(found.len(), 1);
-    assert!(found[0].is(Code::LvmUnavailable));
+    let reported = findings(&without, &classes);
+    assert_eq!(reported.len(), 1);
+    assert!(reported[0].is(Code::LvmUnavailable));
     assert_eq!(
-        found[0].message,
+        reported[0].message,
         "class \"bulk\" can claim no drive: the kernel has no device-mapper. Install what is missing on this host, or set \
          layout = \"partition\" in the class"
     );
     // Once for the node, also of volumes that are there already.
-    let mut both = known(vec![claimed("a", Layout::Lvm), claimed("b", Layout::Lvm)]);
+    let mut both = inventory_of(vec![claimed("a", Layout::Lvm), claimed("b", Layout::Lvm)]);
     both.lvm_unavailable.clone_from(&without.lvm_unavailable);
-    let found = findings(&both, &[class(Layout::Lvm), class(Layout::Lvm)]);
-    assert_eq!(found.len(), 1);
+    let reported = findings(&both, &[class(Layout::Lvm), class(Layout::Lvm)]);
+    assert_eq!(reported.len(), 1);
     for part in ["of 2 claimed drives", "are not damaged", "no device-mapper"] {
-        assert!(found[0].message.contains(part), "{}", found[0].message);
+        assert!(
+            reported[0].message.contains(part),
+            "{}",
+            reported[0].message
+        );
     }
-    assert!(!found[0].message.contains("wipe"), "{}", found[0].message);
+    assert!(
+        !reported[0].message.contains("wipe"),
+        "{}",
+        reported[0].message
+    );
     let only = findings(&both, &[class(Layout::Partition)]);
     assert_eq!(only.len(), 1);
     assert!(!only[0].message.contains("layout ="), "{}", only[0].message);
     both.lvm_unavailable = None;
     both.host_trouble = Some("asking device-mapper failed".into());
-    let found = findings(&both, &[class(Layout::Lvm)]);
-    assert!(found.len() == 1 && found[0].is(Code::HostCannotRead));
+    let reported = findings(&both, &[class(Layout::Lvm)]);
+    assert!(reported.len() == 1 && reported[0].is(Code::HostCannotRead));
     // Its drives are partitions: nothing is missing.
-    let mut kept = known(vec![claimed("a", Layout::Partition)]);
+    let mut kept = inventory_of(vec![claimed("a", Layout::Partition)]);
     kept.lvm_unavailable.clone_from(&without.lvm_unavailable);
     assert_eq!(findings(&kept, &[class(Layout::Partition)]), []);
     // Before the first scan.

@@ -15,24 +15,28 @@ fn a_volume_deleted_and_erased_before_the_first_scan_is_complete_did_not_vanish(
     let drive = |states| samples::drive("sda", DriveState::Claimed, Some(with(states)));
     // State written by an earlier agent.
     let earlier = Inventory::new(Vec::new(), Duration::ZERO);
-    earlier.update(|known| {
+    earlier.update(|inventory_state| {
         let drive = drive(vec![RecordState::New]);
-        known.drives.insert(drive.id.clone(), drive.into());
+        inventory_state
+            .drives
+            .insert(drive.id.clone(), drive.into());
     });
     let remembered: Remembered = earlier.remembered().0;
     assert_eq!(remembered.drives.len(), 1);
 
     let inventory = Inventory::new(Vec::new(), Duration::ZERO);
-    inventory.update(|known| known.recall(remembered));
+    inventory.update(|inventory_state| inventory_state.recall(remembered));
     let id = drive(Vec::new()).id;
     let erasing = RecordState::Erasing {
         done_bytes: 0,
         erase_guid: uuid::Uuid::from_u128(9),
     };
     for states in [vec![RecordState::New], vec![erasing], Vec::new()] {
-        inventory.update(|known| {
-            known.unscanned.remove(&id);
-            known.drives.insert(id.clone(), drive(states).into());
+        inventory.update(|inventory_state| {
+            inventory_state.unscanned.remove(&id);
+            inventory_state
+                .drives
+                .insert(id.clone(), drive(states).into());
         });
     }
     let shown = inventory.current();

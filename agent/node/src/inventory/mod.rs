@@ -114,7 +114,7 @@ impl InventoryState {
 /// Holds the known state, and publishes the snapshots derived from it.
 #[derive(Debug)]
 pub struct Inventory {
-    known: Mutex<InventoryState>,
+    state: Mutex<InventoryState>,
     classes: Vec<ClassConfig>,
     quarantine: Duration,
     sender: watch::Sender<Arc<Snapshot>>,
@@ -127,7 +127,7 @@ impl Inventory {
     /// volume that was deleted while its drive was missing is kept after the drive's return.
     pub fn new(classes: Vec<ClassConfig>, quarantine: Duration) -> Self {
         Self {
-            known: Mutex::default(),
+            state: Mutex::default(),
             classes,
             quarantine,
             sender: watch::Sender::new(Arc::default()),
@@ -170,39 +170,54 @@ impl Inventory {
         change: impl FnOnce(&mut InventoryState) -> T,
         elapsed: Duration,
     ) -> (u64, Vec<(DriveId, Uuid)>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut known);
-        known.now = unix_seconds();
+        let mut inventory_state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut inventory_state);
+        inventory_state.now = unix_seconds();
         let shown = self.sender.borrow().clone();
-        if known.ready {
+        if inventory_state.ready {
             let gone = shown.drives.iter().filter(|(id, drive)| {
                 drive.state == DriveState::Claimed
-                    && !known.drives.contains_key(*id)
-                    && !known.has_twins(id)
+                    && !inventory_state.drives.contains_key(*id)
+                    && !inventory_state.has_twins(id)
             });
             let gone: Vec<&DriveId> = gone.map(|(id, _)| id).collect();
             for id in gone {
-                known.health.went_away(id, evidence::now());
+                inventory_state.health.went_away(id, evidence::now());
             }
         }
-        let drives = known.drives.iter();
+        let drives = inventory_state.drives.iter();
         let placed = drives.filter(|(_, drive)| !drive.facts.identity_is_stable);
         let placed: Vec<(DriveId, u64)> = placed
             .map(|(id, drive)| (id.clone(), drive.facts.diskseq))
             .collect();
         for (id, diskseq) in placed {
-            known.health.appeared(&id, diskseq);
+            inventory_state.health.appeared(&id, diskseq);
         }
-        let drives = present::derive(&known, &self.classes);
-        let merged = assemble::remember(&known, &drives, known.now, elapsed, self.quarantine);
+        let drives = present::derive(&inventory_state, &self.classes);
+        let merged = assemble::remember(
+            &inventory_state,
+            &drives,
+            inventory_state.now,
+            elapsed,
+            self.quarantine,
+        );
         // Also before the first scan is complete: a volume may be deleted and erased on a scanned drive while another
         // drive does not answer. The persisted state of drives that were not scanned stays unchanged.
-        known.remembered.clone_from(&merged.known);
-        known.tombstones.clone_from(&merged.tombstones);
-        let mut next = assemble::assemble(&known, drives, &merged, &self.classes);
-        let due = if known.ready { merged.due } else { Vec::new() };
+        inventory_state.remembered.clone_from(&merged.last_known);
+        inventory_state.tombstones.clone_from(&merged.tombstones);
+        let mut next = assemble::assemble(&inventory_state, drives, &merged, &self.classes);
+        let due = if inventory_state.ready {
+            merged.due
+        } else {
+            Vec::new()
+        };
         next.revision = shown.revision;
-        since::stamp(&shown, &known.earlier, &mut next, known.now);
+        since::stamp(
+            &shown,
+            &inventory_state.earlier,
+            &mut next,
+            inventory_state.now,
+        );
         if next == *shown {
             return (shown.revision, due);
         }
@@ -214,19 +229,19 @@ impl Inventory {
 
     /// True if the mount at this path is read-only by its own flag.
     pub fn is_mounted_read_only(&self, path: &Path) -> bool {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.mounts.is_read_only(path)
+        let inventory_state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        inventory_state.mounts.is_read_only(path)
     }
 
     /// True if this volume is mounted at this path, or its device is bound there.
     pub fn is_mounted_at(&self, placed: &Placed, path: &Path) -> bool {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.mounts.is_at(placed, path)
+        let inventory_state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        inventory_state.mounts.is_at(placed, path)
     }
 
     /// True if a step on this drive is stuck.
     pub fn is_stuck(&self, drive: &DriveId) -> bool {
-        self.known
+        self.state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .stuck
@@ -235,7 +250,7 @@ impl Inventory {
 
     /// True if a mount of this volume was detached.
     pub fn is_detached(&self, uuid: Uuid) -> bool {
-        self.known
+        self.state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .detached
@@ -245,59 +260,70 @@ impl Inventory {
     /// Describes a drive that may hold unlisted volumes: a selected one that does not answer, or one whose label cannot
     /// be read, if it is not in the persisted state. None when there is no such drive.
     pub fn stranger(&self) -> Option<String> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        assemble::stranger(&known).map(|drive| format!("drive {drive} cannot be read"))
+        let inventory_state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        assemble::stranger(&inventory_state).map(|drive| format!("drive {drive} cannot be read"))
     }
 
     /// Describes a drive of the persisted state that was not scanned since the agent's start: a volume created shortly
     /// before that may be on it and in no list. None when all were scanned.
     pub fn unscanned(&self) -> Option<String> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = known.unscanned.keys().next()?;
+        let inventory_state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = inventory_state.unscanned.keys().next()?;
         Some(format!("drive {first} has not been scanned yet"))
     }
 
     /// Returns drives of layout lvm that are missing or cannot be read, and have volumes that were not deleted: an
     /// unlisted snapshot may be on one of them.
     pub fn unread_snapshots(&self) -> Vec<Peer> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let inventory_state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = self.sender.borrow().clone();
-        unread::unread_snapshots(&known.remembered, &known.tombstones, &shown)
+        unread::unread_snapshots(
+            &inventory_state.remembered,
+            &inventory_state.tombstones,
+            &shown,
+        )
     }
 
     /// Returns the state of drives and deletions that is to be persisted.
     pub fn remembered(&self) -> (state::LastKnown, state::Tombstones) {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        (known.remembered.clone(), known.tombstones.clone())
+        let inventory_state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (
+            inventory_state.remembered.clone(),
+            inventory_state.tombstones.clone(),
+        )
     }
 
     /// Returns deleted volumes that a drive may still have.
     pub fn deleted(&self) -> Vec<Uuid> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.tombstones.open().copied().collect()
+        let inventory_state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        inventory_state.tombstones.open().copied().collect()
     }
 
     /// Returns the earlier creation of this name whose outcome is unknown, if there is one.
     pub fn doubt(&self, name: &str) -> Option<state::Doubt> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.remembered.in_doubt.get(name).cloned()
+        let inventory_state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        inventory_state.remembered.in_doubt.get(name).cloned()
     }
 
     /// Records the conditions shown by a sample of a volume. Derives no snapshot when nothing changed, so that a
     /// sample's cost does not grow with the number of other volumes.
-    pub fn put_conditions(&self, uuid: Uuid, found: Vec<Condition>) {
+    pub fn put_conditions(&self, uuid: Uuid, conditions: Vec<Condition>) {
         let same = {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.conditions.get(&uuid).map_or(&[][..], Vec::as_slice) == found.as_slice()
+            let inventory_state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            inventory_state
+                .conditions
+                .get(&uuid)
+                .map_or(&[][..], Vec::as_slice)
+                == conditions.as_slice()
         };
         if same {
             return;
         }
-        self.update(|known| {
-            if found.is_empty() {
-                known.conditions.remove(&uuid);
+        self.update(|inventory_state| {
+            if conditions.is_empty() {
+                inventory_state.conditions.remove(&uuid);
             } else {
-                known.conditions.insert(uuid, found);
+                inventory_state.conditions.insert(uuid, conditions);
             }
         });
     }
@@ -305,13 +331,13 @@ impl Inventory {
     /// Records the state of an attempt at a move; None removes it. Derives no snapshot when nothing changed.
     pub fn put_attempt(&self, uuid: Uuid, attempt: Option<Attempt>) {
         let is_same = {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.attempts.get(&uuid) == attempt.as_ref()
+            let inventory_state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            inventory_state.attempts.get(&uuid) == attempt.as_ref()
         };
         if !is_same {
-            self.update(|known| match attempt {
-                Some(attempt) => known.attempts.insert(uuid, attempt),
-                None => known.attempts.remove(&uuid),
+            self.update(|inventory_state| match attempt {
+                Some(attempt) => inventory_state.attempts.insert(uuid, attempt),
+                None => inventory_state.attempts.remove(&uuid),
             });
         }
     }
@@ -319,15 +345,15 @@ impl Inventory {
     /// Returns the times since which the present findings hold, to be persisted for the next agent.
     pub fn since(&self) -> Earlier {
         let shown = self.current();
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.earlier.and_now(&shown, unix_seconds())
+        let inventory_state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        inventory_state.earlier.and_now(&shown, unix_seconds())
     }
 
-    /// Calls `look` with the health registry, under the inventory's lock.
-    pub fn health<T>(&self, look: impl FnOnce(&HealthRegistry) -> T) -> T {
-        look(
+    /// Calls `inspect` with the health registry, under the inventory's lock.
+    pub fn health<T>(&self, inspect: impl FnOnce(&HealthRegistry) -> T) -> T {
+        inspect(
             &self
-                .known
+                .state
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .health,
@@ -343,36 +369,38 @@ impl Inventory {
         mut wrong: BTreeMap<Uuid, Vec<Condition>>,
     ) {
         let news: Vec<(Uuid, Vec<Condition>)> = self.health(|registry| {
-            let seen = examined.map(|volume| (volume, wrong.remove(&volume).unwrap_or_default()));
-            seen.filter(|(volume, conditions)| {
-                registry.seen(*volume, source) != conditions.as_slice()
-            })
-            .collect()
+            let results =
+                examined.map(|volume| (volume, wrong.remove(&volume).unwrap_or_default()));
+            results
+                .filter(|(volume, conditions)| {
+                    registry.conditions_of(*volume, source) != conditions.as_slice()
+                })
+                .collect()
         });
         if news.is_empty() {
             return;
         }
-        self.update(|known| {
+        self.update(|inventory_state| {
             for (volume, conditions) in news {
-                known.health.record(volume, source, conditions);
+                inventory_state.health.record(volume, source, conditions);
             }
         });
     }
 
     /// Records that the volume was mounted just now: earlier conditions of its filesystem no longer apply.
     pub fn mounted_afresh(&self, uuid: Uuid) {
-        self.update(|known| known.health.mounted_afresh(uuid));
+        self.update(|inventory_state| inventory_state.health.mounted_afresh(uuid));
     }
 
     /// Stores the contents that a job read, and returns the revision that shows them. Contents read earlier never
     /// replace later ones of the same label: jobs of different slots may finish out of order. The judgement of the
     /// drive stays.
     pub fn put_contents(&self, drive: &DriveId, contents: Contents) -> u64 {
-        self.update(|known| {
-            if let Some(known) = known.drives.get_mut(drive)
-                && is_newer(known.contents.as_ref(), &contents)
+        self.update(|inventory_state| {
+            if let Some(observed) = inventory_state.drives.get_mut(drive)
+                && is_newer(observed.contents.as_ref(), &contents)
             {
-                known.contents = Some(contents);
+                observed.contents = Some(contents);
             }
         })
     }

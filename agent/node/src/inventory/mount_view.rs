@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_device_with_thousands_of_mounts_a_few_are_looked_at() {
+    fn of_a_device_with_thousands_of_mounts_a_few_are_inspected() {
         let rows: String = (0..5000)
             .map(|n| format!("{n} 2 8:1 / /x/{n} rw - ext4 /dev/sda1 rw\n"))
             .collect();

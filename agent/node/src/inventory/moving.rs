@@ -22,12 +22,12 @@ pub enum Attempt {
 /// Returns the move that the volume is in. None: it is completed, cancelled, or in doubt, which is a condition of its
 /// own.
 pub(super) fn moving(
-    known: &InventoryState,
+    inventory: &InventoryState,
     drives: &BTreeMap<DriveId, Drive>,
     volume: &Volume,
     record: &MoveRecord,
 ) -> Option<Moving> {
-    let is_completing = known.completing.contains(&volume.uuid);
+    let is_completing = inventory.completing.contains(&volume.uuid);
     let served = &volume.placed.record.place;
     let is_current = match &record.progress {
         MoveProgress::Requested => {
@@ -40,7 +40,7 @@ pub(super) fn moving(
     if !is_live(volume.state) || !is_current {
         return None;
     }
-    let attempt = known.attempts.get(&volume.uuid);
+    let attempt = inventory.attempts.get(&volume.uuid);
     let (reason, state, waits_for) = match attempt {
         _ if is_completing => (NormalReason::VolumeMoving, "completing", String::new()),
         Some(Attempt::Copying) => (NormalReason::VolumeMoving, "copying", String::new()),

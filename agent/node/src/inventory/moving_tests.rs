@@ -49,7 +49,7 @@ fn request() -> MoveRecord {
 }
 
 /// A volume on sda that is to move to sdb.
-fn known() -> InventoryState {
+fn inventory_with_move() -> InventoryState {
     let drives = [drive("sda", 1, Some(live(1))), drive("sdb", 2, None)];
     InventoryState {
         drives: drives
@@ -62,24 +62,30 @@ fn known() -> InventoryState {
     }
 }
 
-fn shown(known: &mut InventoryState) -> Snapshot {
-    let drives = present::derive(known, &[]);
-    let merged = assemble::remember(known, &drives, 0, Duration::ZERO, Duration::from_secs(60));
-    known.remembered = merged.known.clone();
-    assemble::assemble(known, drives, &merged, &[])
+fn shown(inventory: &mut InventoryState) -> Snapshot {
+    let drives = present::derive(inventory, &[]);
+    let merged = assemble::remember(
+        inventory,
+        &drives,
+        0,
+        Duration::ZERO,
+        Duration::from_secs(60),
+    );
+    inventory.remembered = merged.last_known.clone();
+    assemble::assemble(inventory, drives, &merged, &[])
 }
 
-fn volume(known: &mut InventoryState) -> Volume {
-    shown(known).volumes.remove(&ID).unwrap()
+fn volume(inventory: &mut InventoryState) -> Volume {
+    shown(inventory).volumes.remove(&ID).unwrap()
 }
 
-fn waits_for(known: &mut InventoryState) -> String {
-    volume(known).moving.unwrap().waits_for
+fn waits_for(inventory: &mut InventoryState) -> String {
+    volume(inventory).moving.unwrap().waits_for
 }
 
 #[test]
-fn a_volume_that_moves_says_from_which_drive_to_which_and_has_nothing_wrong() {
-    let volume = volume(&mut known());
+fn a_moving_volume_reports_its_source_and_target_drive_and_has_nothing_wrong() {
+    let volume = volume(&mut inventory_with_move());
     assert_eq!(volume.conditions, []);
     let moving = volume.moving.unwrap();
     assert_eq!(
@@ -97,7 +103,7 @@ fn a_volume_that_moves_says_from_which_drive_to_which_and_has_nothing_wrong() {
 
 #[test]
 fn its_state_is_that_of_the_last_attempt() {
-    let mut now = known();
+    let mut now = inventory_with_move();
     let mut state = |attempt: Attempt| {
         now.attempts.insert(ID, attempt);
         let moving = volume(&mut now).moving.unwrap();
@@ -132,9 +138,9 @@ fn its_state_is_that_of_the_last_attempt() {
 }
 
 #[test]
-fn a_move_says_what_it_waits_for() {
+fn a_move_reports_the_reason_for_waiting() {
     let (from, to) = (samples::facts("sda").id, samples::facts("sdb").id);
-    let mut cordoned = known();
+    let mut cordoned = inventory_with_move();
     let target = cordoned.drives.get_mut(&to).unwrap();
     target.contents.as_mut().unwrap().label.cordon = Some(Cordon {
         at: 1,
@@ -152,19 +158,19 @@ fn a_move_says_what_it_waits_for() {
             "drive wwn-sdb takes no copy: it does not answer: not found on this node",
         ),
     ] {
-        let mut now = known();
+        let mut now = inventory_with_move();
         shown(&mut now);
         now.drives.remove(missing);
         assert_eq!(waits_for(&mut now), waits);
     }
     // A failed attempt does not matter while the move cannot continue for another reason.
-    let mut used = volume(&mut known());
+    let mut used = volume(&mut inventory_with_move());
     used.in_use = true;
-    let drives = shown(&mut known()).drives;
+    let drives = shown(&mut inventory_with_move()).drives;
     let failed = Attempt::Failed("x".into());
     let waits = super::waits_for(&drives, &used, &request(), Some(&failed));
     assert_eq!(waits, "in use: waits for the volume to be unstaged");
-    let mut suspect = shown(&mut known()).drives;
+    let mut suspect = shown(&mut inventory_with_move()).drives;
     suspect.get_mut(&to).unwrap().health.verdict = Verdict::Bad;
     used.in_use = false;
     assert_eq!(
@@ -185,7 +191,7 @@ fn it_ends_with_the_move_and_a_move_in_doubt_is_another_condition() {
         to: peer("sdb", 2),
         unfenced: false,
     };
-    let mut now = known();
+    let mut now = inventory_with_move();
     let change =
         |now: &mut InventoryState, progress| now.moves.get_mut(&ID).unwrap().progress = progress;
     change(&mut now, MoveProgress::Committing { note: note.clone() });
@@ -222,7 +228,7 @@ fn it_ends_with_the_move_and_a_move_in_doubt_is_another_condition() {
         assert_eq!(volume(&mut now).moving, None);
     }
     // It was deleted.
-    let mut deleted = known();
+    let mut deleted = inventory_with_move();
     let source = deleted.drives.get_mut(&samples::facts("sda").id).unwrap();
     source.contents.as_mut().unwrap().volumes[0].record.state = RecordState::Erasing {
         erase_guid: Uuid::from_u128(7),

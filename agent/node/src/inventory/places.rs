@@ -22,38 +22,38 @@ use drivebay_model::{
 /// note agree comes first, and is the only one that is used. If they do not agree, the first is the one in use, else
 /// the one on the drive that was known to have it, and nothing is changed.
 pub(super) fn volume(
-    known: &InventoryState,
+    inventory: &InventoryState,
     merged: &Merged,
     drives: &BTreeMap<DriveId, Drive>,
     unread: Option<&(u64, Peer)>,
     mut places: Vec<(&Drive, &Placed)>,
 ) -> Option<Volume> {
-    let is_known_on = |drive: &Drive, uuid: Uuid| {
-        let before = merged.known.drives.get(&drive.id);
+    let was_on = |drive: &Drive, uuid: Uuid| {
+        let before = merged.last_known.drives.get(&drive.id);
         before.is_some_and(|before| before.volumes.iter().any(|record| record.uuid == uuid))
     };
     places.sort_by_key(|(drive, placed)| {
-        let is_used = known.mounts.is_in_use(placed);
+        let is_used = inventory.mounts.is_in_use(placed);
         let place = &placed.record.place;
         (
             // A place that is being erased for a move is no place of the volume.
             !placed.record.is_deleted() && placed.record.is_erasing(),
             !is_used,
             place.is_incoming(),
-            !is_known_on(drive, placed.record.uuid),
+            !was_on(drive, placed.record.uuid),
         )
     });
-    let judgement = judged(known, unread, &places);
+    let judgement = judged(inventory, unread, &places);
     if let Judgement::Serve { index, .. } = judgement {
         let served = places.remove(index);
         places.insert(0, served);
     }
     let mut places = places.into_iter();
     let (drive, placed) = places.next()?;
-    let mut volume = in_place(known, merged, drive, placed);
+    let mut volume = in_place(inventory, merged, drive, placed);
     for (copy, placed) in places {
-        volume.in_use |= known.mounts.is_in_use(placed);
-        for at in known.mounts.places(placed) {
+        volume.in_use |= inventory.mounts.is_in_use(placed);
+        for at in inventory.mounts.places(placed) {
             if !volume.mounts.contains(&at) {
                 volume.mounts.push(at);
             }
@@ -63,19 +63,19 @@ pub(super) fn volume(
             placed: placed.clone(),
         });
     }
-    settle(known, merged, drives, &judgement, &mut volume);
+    settle(inventory, merged, drives, &judgement, &mut volume);
     Some(volume)
 }
 
 /// Applies the judgement to a volume that was put together.
 fn settle(
-    known: &InventoryState,
+    inventory: &InventoryState,
     merged: &Merged,
     drives: &BTreeMap<DriveId, Drive>,
     judgement: &Judgement,
     volume: &mut Volume,
 ) {
-    let is_completing = known.completing.contains(&volume.uuid);
+    let is_completing = inventory.completing.contains(&volume.uuid);
     // A deleted volume needs no decision, and one whose move is being completed gets one.
     if !is_live(volume.state) || is_completing {
         return;
@@ -94,7 +94,7 @@ fn settle(
         // Not scanned yet is not missing.
         Judgement::InDoubt(Doubt::TargetNotSeen(peer) | Doubt::CommitIssued(peer))
         | Judgement::OnlyIncoming(peer)
-            if !known.ready || is_unscanned(known, merged, peer) =>
+            if !inventory.ready || is_unscanned(inventory, merged, peer) =>
         {
             volume.state = VolumeState::NotScanned;
             volume.conditions.clear();
@@ -131,14 +131,14 @@ fn settle(
 
 /// Judges all places but those that are being erased. Indices are those of `places`.
 fn judged(
-    known: &InventoryState,
+    inventory: &InventoryState,
     unread: Option<&(u64, Peer)>,
     places: &[(&Drive, &Placed)],
 ) -> Judgement {
     let Some(uuid) = places.first().map(|(_, placed)| placed.record.uuid) else {
         return Judgement::Nowhere;
     };
-    let seen: Vec<(usize, ObservedPlace<'_>)> = places
+    let observed: Vec<(usize, ObservedPlace<'_>)> = places
         .iter()
         .enumerate()
         .filter(|(_, (_, placed))| !placed.record.is_erasing())
@@ -147,19 +147,20 @@ fn judged(
                 .contents
                 .as_ref()
                 .map(|contents| contents.label.drive_uuid);
-            let seen = ObservedPlace {
+            let place = ObservedPlace {
                 label: label.unwrap_or_default(),
                 state: &placed.record.place,
             };
-            (index, seen)
+            (index, place)
         })
         .collect();
-    let only: Vec<ObservedPlace<'_>> = seen.iter().map(|(_, seen)| seen.clone()).collect();
-    let note = known.moves.get(&uuid).and_then(|one| one.note());
+    let only: Vec<ObservedPlace<'_>> = observed.iter().map(|(_, place)| place.clone()).collect();
+    let note = inventory.moves.get(&uuid).and_then(|one| one.note());
     let judgement = judge(&only, note, unread);
     match judgement {
         Judgement::Serve { index, revert } => {
-            seen.get(index)
+            observed
+                .get(index)
                 .map_or(Judgement::Nowhere, |(index, _)| Judgement::Serve {
                     index: *index,
                     revert,
@@ -177,7 +178,7 @@ pub(super) fn latest_unread(
     let contents = drives.values().filter_map(|drive| drive.contents.as_ref());
     let read: BTreeSet<Uuid> = contents.map(|contents| contents.label.drive_uuid).collect();
     let mut latest: BTreeMap<Uuid, (u64, Peer)> = BTreeMap::new();
-    for (id, before) in &merged.known.drives {
+    for (id, before) in &merged.last_known.drives {
         if read.contains(&before.drive_uuid) {
             continue;
         }
@@ -185,8 +186,8 @@ pub(super) fn latest_unread(
             let PlaceState::Live { generation, .. } = record.place else {
                 continue;
             };
-            let known = latest.get(&record.uuid).map_or(0, |(known, _)| *known);
-            if !record.is_deleted() && generation > known {
+            let highest = latest.get(&record.uuid).map_or(0, |(highest, _)| *highest);
+            if !record.is_deleted() && generation > highest {
                 let peer = Peer {
                     label: before.drive_uuid,
                     drive: id.clone(),
@@ -198,10 +199,10 @@ pub(super) fn latest_unread(
     latest
 }
 
-fn is_unscanned(known: &InventoryState, merged: &Merged, peer: &Peer) -> bool {
-    let same = merged.known.drives.iter();
+fn is_unscanned(inventory: &InventoryState, merged: &Merged, peer: &Peer) -> bool {
+    let same = merged.last_known.drives.iter();
     let mut same = same.filter(|(_, before)| before.drive_uuid == peer.label);
-    same.any(|(id, _)| known.unscanned.contains_key(id))
+    same.any(|(id, _)| inventory.unscanned.contains_key(id))
 }
 
 /// Builds the placed volume of a record of the persisted state, whose drive was not read: it has no device.

@@ -26,7 +26,7 @@ fn with(label: u128, place: PlaceState) -> Drive {
     )
 }
 
-fn known(drives: Vec<Drive>) -> InventoryState {
+fn inventory_of(drives: Vec<Drive>) -> InventoryState {
     InventoryState {
         drives: drives
             .into_iter()
@@ -37,13 +37,19 @@ fn known(drives: Vec<Drive>) -> InventoryState {
     }
 }
 
-/// Returns the snapshot, and stores the merged persisted state and tombstones in `known`, as an update does.
-fn shown(known: &mut InventoryState) -> Snapshot {
-    let drives = present::derive(known, &[]);
-    let merged = assemble::remember(known, &drives, 0, Duration::ZERO, Duration::from_secs(60));
-    known.remembered = merged.known.clone();
-    known.tombstones = merged.tombstones.clone();
-    assemble::assemble(known, drives, &merged, &[])
+/// Returns the snapshot, and stores the merged persisted state and tombstones in `inventory`, as an update does.
+fn shown(inventory: &mut InventoryState) -> Snapshot {
+    let drives = present::derive(inventory, &[]);
+    let merged = assemble::remember(
+        inventory,
+        &drives,
+        0,
+        Duration::ZERO,
+        Duration::from_secs(60),
+    );
+    inventory.remembered = merged.last_known.clone();
+    inventory.tombstones = merged.tombstones.clone();
+    assemble::assemble(inventory, drives, &merged, &[])
 }
 
 fn only(snapshot: &Snapshot) -> &Volume {
@@ -92,7 +98,7 @@ fn a_volume_is_where_it_lives_and_its_other_places_are_shown_beside_it() {
         (vec![with(1, moved()), with(2, live(2))], "wwn-t"),
         (vec![with(1, live(3)), with(2, live(2))], "wwn-s"),
     ] {
-        let snapshot = shown(&mut known(places));
+        let snapshot = shown(&mut inventory_of(places));
         let volume = only(&snapshot);
         assert_eq!((volume.drive.0.as_str(), volume.copies.len()), (on, 1));
         assert_eq!(volume.state, VolumeState::Ready);
@@ -101,8 +107,8 @@ fn a_volume_is_where_it_lives_and_its_other_places_are_shown_beside_it() {
 }
 
 #[test]
-fn an_old_place_alone_is_in_doubt_until_the_other_drive_was_looked_at() {
-    let mut now = known(vec![with(1, moved()), with(2, live(2))]);
+fn an_old_place_alone_is_in_doubt_until_the_other_drive_was_read() {
+    let mut now = inventory_of(vec![with(1, moved()), with(2, live(2))]);
     shown(&mut now);
     // After a restart the target was not scanned yet.
     let target = now.drives.remove(&peer(2).drive).unwrap();
@@ -131,7 +137,7 @@ fn an_old_place_alone_is_in_doubt_until_the_other_drive_was_looked_at() {
 fn a_place_that_an_earlier_agent_saw_live_in_a_later_generation_counts_while_its_drive_is_not_read()
 {
     // The operator preferred the source; then the source is pulled, and the target has the older generation.
-    let mut now = known(vec![with(1, live(3)), with(2, live(2))]);
+    let mut now = inventory_of(vec![with(1, live(3)), with(2, live(2))]);
     shown(&mut now);
     now.drives.remove(&peer(1).drive);
     let snapshot = shown(&mut now);
@@ -144,7 +150,7 @@ fn a_place_that_an_earlier_agent_saw_live_in_a_later_generation_counts_while_its
 
 #[test]
 fn a_copy_that_is_not_complete_is_no_volume() {
-    let mut now = known(vec![with(1, live(1)), with(2, incoming())]);
+    let mut now = inventory_of(vec![with(1, live(1)), with(2, incoming())]);
     shown(&mut now);
     now.drives.remove(&peer(1).drive);
     let snapshot = shown(&mut now);
@@ -173,13 +179,13 @@ fn erasing_an_old_place_deletes_no_volume_and_deleting_the_volume_covers_all_pla
         drive.contents.as_mut().unwrap().volumes[0].record.state = erasing.clone();
         drive
     };
-    let mut old = known(vec![erased(with(1, moved())), with(2, live(2))]);
+    let mut old = inventory_of(vec![erased(with(1, moved())), with(2, live(2))]);
     let snapshot = shown(&mut old);
     assert_eq!(only(&snapshot).state, VolumeState::Ready);
     assert!(old.tombstones.volumes.is_empty());
     // The volume is deleted where it is live: a place on the other drive belongs to no volume from then on, whenever it
     // appears.
-    let mut deleted = known(vec![with(1, moved()), erased(with(2, live(2)))]);
+    let mut deleted = inventory_of(vec![with(1, moved()), erased(with(2, live(2)))]);
     shown(&mut deleted);
     assert!(deleted.tombstones.volumes.contains_key(&Uuid::from_u128(1)));
     deleted.drives.remove(&peer(2).drive);
@@ -200,7 +206,7 @@ fn a_commit_that_was_noted_and_is_seen_nowhere_is_in_doubt_unless_it_is_being_ma
             },
         },
     );
-    let mut now = known(vec![with(1, leaving()), with(2, incoming())]);
+    let mut now = inventory_of(vec![with(1, leaving()), with(2, incoming())]);
     now.moves.insert(Uuid::from_u128(1), record);
     assert_eq!(reasons(only(&shown(&mut now))), ["MoveInDoubt"]);
     now.completing.insert(Uuid::from_u128(1));

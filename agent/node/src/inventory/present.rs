@@ -29,13 +29,13 @@ pub struct Observed {
 }
 
 /// Derives every present drive, with the state that follows from all of them.
-pub fn derive(known: &InventoryState, classes: &[ClassConfig]) -> BTreeMap<DriveId, Drive> {
-    let drives = known.drives.iter();
+pub fn derive(inventory: &InventoryState, classes: &[ClassConfig]) -> BTreeMap<DriveId, Drive> {
+    let drives = inventory.drives.iter();
     let drives = drives.map(|(id, observed)| (id.clone(), by_itself(id, observed)));
     let mut drives = drives.collect();
-    await_originals(known, &mut drives);
+    await_originals(inventory, &mut drives);
     refuse_copies(&mut drives);
-    keep_remembered(known, &mut drives);
+    keep_remembered(inventory, &mut drives);
     layouts::size_available(&mut drives, classes);
     drives
 }
@@ -90,7 +90,7 @@ fn by_itself(id: &DriveId, observed: &Observed) -> Drive {
 
 /// Withholds a drive whose label was last read on another one: it is that drive under another identity, or a copy of
 /// it. Which one is known when the other one was read, or observed to be missing; until then nothing on it is used.
-fn await_originals(known: &InventoryState, drives: &mut BTreeMap<DriveId, Drive>) {
+fn await_originals(inventory: &InventoryState, drives: &mut BTreeMap<DriveId, Drive>) {
     let unread: BTreeSet<DriveId> = drives
         .values()
         .filter(|drive| drive.contents.is_none() && cannot_be_read(drive))
@@ -102,10 +102,13 @@ fn await_originals(known: &InventoryState, drives: &mut BTreeMap<DriveId, Drive>
         };
         let label = contents.label.drive_uuid;
         // Several drives of the persisted state may have this label: a copy that was used alone, and its original.
-        let others = known.remembered.drives.iter();
+        let others = inventory.remembered.drives.iter();
         let others = others.filter(|(id, before)| before.drive_uuid == label && **id != drive.id);
         let mut others = others.map(|(id, _)| id);
-        if let Some(other) = others.clone().find(|id| known.unscanned.contains_key(*id)) {
+        if let Some(other) = others
+            .clone()
+            .find(|id| inventory.unscanned.contains_key(*id))
+        {
             drive.state = DriveState::NotScanned;
             drive.trouble = Some(format!(
                 "its label is that of drive {other}, which has not been scanned since the agent started"
@@ -143,8 +146,8 @@ fn refuse_copies(drives: &mut BTreeMap<DriveId, Drive>) {
         if drive.state == DriveState::Claimed {
             drive.state = DriveState::Rejected;
         }
-        let is_known = |reject: &Reject| reject.code == RejectCode::DuplicateIdentity;
-        if drive.rejects.iter().any(is_known) {
+        let is_reported = |reject: &Reject| reject.code == RejectCode::DuplicateIdentity;
+        if drive.rejects.iter().any(is_reported) {
             continue;
         }
         let others = all.iter().filter(|id| **id != drive.id);
@@ -173,21 +176,21 @@ fn is_this_nodes(drive: &Drive) -> bool {
 
 /// Rejects a drive that has lost its label: with acknowledged volumes that were not deleted it is a damaged drive of
 /// ours, whatever was found on it, and must not be claimed.
-fn keep_remembered(known: &InventoryState, drives: &mut BTreeMap<DriveId, Drive>) {
-    let found: BTreeSet<Uuid> = drives
+fn keep_remembered(inventory: &InventoryState, drives: &mut BTreeMap<DriveId, Drive>) {
+    let present_uuids: BTreeSet<Uuid> = drives
         .values()
         .filter_map(|drive| drive.contents.as_ref())
         .flat_map(|contents| &contents.volumes)
         .filter(|placed| !placed.record.place.is_incoming())
         .map(|placed| placed.record.uuid)
         .collect();
-    let (remembered, tombstones) = (&known.remembered.drives, &known.tombstones.volumes);
+    let (remembered, tombstones) = (&inventory.remembered.drives, &inventory.tombstones.volumes);
     for (id, drive) in drives {
         let was_read = matches!(drive.state, DriveState::Available | DriveState::Rejected)
             && !cannot_be_read(drive)
             && !is_elsewhere(drive);
-        let is_known = |reject: &Reject| reject.code == RejectCode::OursDamaged;
-        if drive.rejects.iter().any(is_known) {
+        let is_reported = |reject: &Reject| reject.code == RejectCode::OursDamaged;
+        if drive.rejects.iter().any(is_reported) {
             continue;
         }
         let Some(before) = remembered.get(id).filter(|_| was_read) else {
@@ -200,7 +203,7 @@ fn keep_remembered(known: &InventoryState, drives: &mut BTreeMap<DriveId, Drive>
             .filter(|record| {
                 is_acknowledged(record)
                     && !tombstones.contains_key(&record.uuid)
-                    && !found.contains(&record.uuid)
+                    && !present_uuids.contains(&record.uuid)
             });
         let lost = lost.count();
         if lost == 0 {

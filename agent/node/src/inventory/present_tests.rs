@@ -6,7 +6,7 @@ use drivebay_model::{
     samples::{contents, drive, placed},
 };
 
-fn known(drives: Vec<Drive>) -> InventoryState {
+fn inventory_of(drives: Vec<Drive>) -> InventoryState {
     InventoryState {
         drives: drives
             .into_iter()
@@ -34,14 +34,14 @@ fn with_reject(mut drive: Drive, code: RejectCode) -> Drive {
     drive
 }
 
-fn states(known: &InventoryState) -> Vec<DriveState> {
-    let drives = derive(known, &[]);
+fn states(inventory: &InventoryState) -> Vec<DriveState> {
+    let drives = derive(inventory, &[]);
     drives.into_values().map(|drive| drive.state).collect()
 }
 
 #[test]
 fn a_label_on_two_drives_makes_both_unusable() {
-    let three = known(vec![
+    let three = inventory_of(vec![
         claimed("sda", 1),
         claimed("sdb", 1),
         claimed("sdc", 2),
@@ -55,7 +55,7 @@ fn a_label_on_two_drives_makes_both_unusable() {
 
 #[test]
 fn an_answer_of_a_job_does_not_make_a_copied_drive_usable() {
-    let mut two = known(vec![claimed("sda", 1), claimed("sdb", 1)]);
+    let mut two = inventory_of(vec![claimed("sda", 1), claimed("sdb", 1)]);
     // An erase that had begun before the copy was plugged in ends.
     let original = two.drives.values_mut().next().unwrap();
     original.contents = Some(labelled(1, 2));
@@ -66,11 +66,11 @@ fn an_answer_of_a_job_does_not_make_a_copied_drive_usable() {
 fn a_copy_that_gives_no_answer_is_still_a_copy() {
     let mut silent = claimed("sdb", 1);
     silent.trouble = Some("it hangs".into());
-    let two = known(vec![claimed("sda", 1), silent]);
+    let two = inventory_of(vec![claimed("sda", 1), silent]);
     assert_eq!(states(&two), [DriveState::Rejected, DriveState::Unprobed]);
     // Volumes of another node on a drive are no copies of ours.
     let elsewhere = with_reject(claimed("sdb", 1), RejectCode::OursElsewhere);
-    let two = known(vec![claimed("sda", 1), elsewhere]);
+    let two = inventory_of(vec![claimed("sda", 1), elsewhere]);
     assert_eq!(states(&two), [DriveState::Claimed, DriveState::Rejected]);
 }
 
@@ -78,36 +78,37 @@ fn a_copy_that_gives_no_answer_is_still_a_copy() {
 fn a_copy_that_is_scanned_before_its_original_is_not_believed() {
     use DriveState::{Claimed, NotScanned, Rejected, Unprobed};
     let original = claimed("sda", 1);
-    let mut known = known(vec![original.clone()]);
+    let mut inventory = inventory_of(vec![original.clone()]);
     let none = Default::default();
-    let merged = super::super::assemble::remember(&known, &derive(&known, &[]), 1, none, none);
-    known.recall(merged.known);
-    known.drives.clear();
+    let merged =
+        super::super::assemble::remember(&inventory, &derive(&inventory, &[]), 1, none, none);
+    inventory.recall(merged.last_known);
+    inventory.drives.clear();
     let copy = claimed("sdb", 1);
-    known.drives.insert(copy.id.clone(), copy.into());
-    assert_eq!(states(&known), [NotScanned]);
+    inventory.drives.insert(copy.id.clone(), copy.into());
+    assert_eq!(states(&inventory), [NotScanned]);
     // Also where the copy was used alone before, and both are in the persisted state.
-    let before = known.remembered.drives.values().next().unwrap().clone();
-    known
+    let before = inventory.remembered.drives.values().next().unwrap().clone();
+    inventory
         .remembered
         .drives
         .insert(DriveId("wwn-sdb".into()), before);
-    assert_eq!(states(&known), [NotScanned]);
+    assert_eq!(states(&inventory), [NotScanned]);
     // The original is present, and gives no answer.
     let mut silent = drive("sda", Unprobed, None);
     silent.trouble = Some("it hangs".into());
-    known.drives.insert(silent.id.clone(), silent.into());
-    assert_eq!(states(&known), [Unprobed, NotScanned]);
-    known.unscanned.clear();
-    assert_eq!(states(&known), [Unprobed, Rejected]);
+    inventory.drives.insert(silent.id.clone(), silent.into());
+    assert_eq!(states(&inventory), [Unprobed, NotScanned]);
+    inventory.unscanned.clear();
+    assert_eq!(states(&inventory), [Unprobed, Rejected]);
     // It is present, and was read.
-    known
+    inventory
         .drives
         .insert(original.id.clone(), original.clone().into());
-    assert_eq!(states(&known), [Rejected, Rejected]);
+    assert_eq!(states(&inventory), [Rejected, Rejected]);
     // Observed to be missing: this is the drive itself, under another identity.
-    known.drives.remove(&original.id);
-    assert_eq!(states(&known), [Claimed]);
+    inventory.drives.remove(&original.id);
+    assert_eq!(states(&inventory), [Claimed]);
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn a_job_takes_back_what_was_held_against_the_contents_and_nothing_else() {
         (RejectCode::ZeroSize, Rejected),
         (RejectCode::OursElsewhere, Rejected),
     ] {
-        let mut one = known(vec![with_reject(
+        let mut one = inventory_of(vec![with_reject(
             drive("sda", DriveState::Rejected, None),
             code,
         )]);
@@ -133,5 +134,5 @@ fn a_job_takes_back_what_was_held_against_the_contents_and_nothing_else() {
     }
     // A scan that saw the same contents has judged them.
     let judged = with_reject(claimed("sda", 1), RejectCode::OursDamaged);
-    assert_eq!(states(&known(vec![judged])), [Rejected]);
+    assert_eq!(states(&inventory_of(vec![judged])), [Rejected]);
 }

@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn a_quarantined_volume_that_is_in_use_is_a_finding_with_a_stable_text() {
         let drive = samples::drive("sda", DriveState::Claimed, None);
-        let said = |state, in_use, kept| {
+        let findings_of = |state, in_use, kept| {
             let volume = Volume {
                 state,
                 in_use,
@@ -47,13 +47,13 @@ mod tests {
             findings(&[(uuid, volume)].into(), &kept)
         };
         let quarantined = VolumeState::Quarantined;
-        let by_mount = said(quarantined, true, false);
+        let by_mount = findings_of(quarantined, true, false);
         assert_eq!(by_mount.len(), 1);
         assert_eq!(by_mount[0].code, "QuarantinedInUse");
         assert!(by_mount[0].message.contains("volume restore"));
-        assert_eq!(said(quarantined, true, true), by_mount);
-        assert_eq!(said(quarantined, false, true), by_mount);
-        assert_eq!(said(quarantined, false, false), []);
-        assert_eq!(said(VolumeState::Ready, true, true), []);
+        assert_eq!(findings_of(quarantined, true, true), by_mount);
+        assert_eq!(findings_of(quarantined, false, true), by_mount);
+        assert_eq!(findings_of(quarantined, false, false), []);
+        assert_eq!(findings_of(VolumeState::Ready, true, true), []);
     }
 }

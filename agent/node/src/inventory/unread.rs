@@ -47,9 +47,11 @@ mod tests {
         let mut contents = samples::contents(9, 1, vec![samples::placed(7, state)], 0);
         contents.layout = layout;
         let drive = samples::drive("sda", DriveState::Claimed, Some(contents));
-        inventory.update(|known| {
-            known.ready = true;
-            known.drives.insert(drive.id.clone(), drive.clone().into());
+        inventory.update(|inventory_state| {
+            inventory_state.ready = true;
+            inventory_state
+                .drives
+                .insert(drive.id.clone(), drive.clone().into());
         });
         assert!(inventory.unread_snapshots().is_empty(), "it is read");
         let tombstone = Tombstone {
@@ -59,10 +61,10 @@ mod tests {
             quarantined_seconds: 0,
             released: false,
         };
-        inventory.update(|known| {
-            known.drives.clear();
+        inventory.update(|inventory_state| {
+            inventory_state.drives.clear();
             if deleted {
-                known
+                inventory_state
                     .tombstones
                     .volumes
                     .insert(Uuid::from_u128(7), tombstone);

@@ -58,12 +58,12 @@ impl Sender {
     ) -> wire::InventoryUpdate {
         let mut update = self.full(snapshot);
         // In the order of the snapshot.
-        let told = update.volumes.iter_mut().zip(snapshot.volumes.values());
-        for (told, volume) in told.filter(|(_, volume)| volume.in_use) {
-            told.pods = pods.remove(&volume.uuid).unwrap_or_default();
+        let pairs = update.volumes.iter_mut().zip(snapshot.volumes.values());
+        for (message, volume) in pairs.filter(|(_, volume)| volume.in_use) {
+            message.pods = pods.remove(&volume.uuid).unwrap_or_default();
             if volume.placed.record.mode == Mode::Mount {
                 let sample = samples.get(&volume.uuid);
-                told.usage = sample.and_then(|(sample, age)| usage(sample, *age));
+                message.usage = sample.and_then(|(sample, age)| usage(sample, *age));
             }
         }
         update
@@ -144,15 +144,15 @@ impl Sender {
     }
 
     fn drive(&self, one: &Drive) -> wire::Drive {
-        let mut told = drive(one);
-        if let Some(health) = &mut told.health {
+        let mut message = drive(one);
+        if let Some(health) = &mut message.health {
             health.unreadable = self.unreadable(&one.health.unreadable);
         }
-        told
+        message
     }
 
     fn unreadable(&self, ranges: &[UnreadableRange]) -> Vec<wire::UnreadableRange> {
-        let told = ranges.iter().map(|range| {
+        let messages = ranges.iter().map(|range| {
             let (files, more_files) = range.holds.files();
             wire::UnreadableRange {
                 start: range.extent.start,
@@ -165,7 +165,7 @@ impl Sender {
                 more_files,
             }
         });
-        told.collect()
+        messages.collect()
     }
 
     /// Converts a volume with its unreadable ranges and the names of the files in them, for the inventory only. Names of files may leave
@@ -326,8 +326,8 @@ fn place(place: &Place) -> wire::VolumePlace {
     }
 }
 
-fn created_for(known: CreatedFor) -> Option<wire::CreatedFor> {
-    (known != CreatedFor::default()).then(|| known.into())
+fn created_for(metadata: CreatedFor) -> Option<wire::CreatedFor> {
+    (metadata != CreatedFor::default()).then(|| metadata.into())
 }
 
 /// Converts a usage sample of this age; None if the filesystem could not be read or has size 0.
@@ -405,10 +405,10 @@ pub fn cordon(cordon: &Cordon) -> wire::Cordon {
 }
 
 fn health(health: &DriveHealth) -> wire::DriveHealth {
-    let told = |findings: &[Finding]| findings.iter().map(|one| finding(one, health)).collect();
+    let convert = |findings: &[Finding]| findings.iter().map(|one| finding(one, health)).collect();
     wire::DriveHealth {
-        findings: told(&health.findings),
-        conditions: told(&health.conditions),
+        findings: convert(&health.findings),
+        conditions: convert(&health.conditions),
         worn_out: health.worn_out,
         overridden: health.overridden.as_ref().map(|given| wire::Overridden {
             reason: given.reason.clone(),

@@ -9,7 +9,7 @@ use drivebay_model::{
 };
 
 #[test]
-fn a_volume_that_moved_says_its_generation_and_where_else_it_is() {
+fn a_volume_that_moved_reports_its_generation_and_its_other_place() {
     let sender = Sender {
         node: "n".into(),
         instance: String::new(),

@@ -233,13 +233,13 @@ impl StateDir {
     ///
     /// # Errors
     /// The directory cannot be listed; the recorded files stay.
-    pub async fn look_for_lost(&self) -> io::Result<()> {
+    pub async fn list_set_aside(&self) -> io::Result<()> {
         let dir = self.path.clone();
-        let found = offload("state-list", DEADLINE, move || set_aside(&dir)).await??;
+        let entries = offload("state-list", DEADLINE, move || set_aside(&dir)).await??;
         self.troubles.send_if_modified(|troubles| {
             let before = troubles.clone();
             troubles.retain(|(trouble, _), _| *trouble != Trouble::SetAside);
-            for (kind, path) in found {
+            for (kind, path) in entries {
                 let files = troubles.entry((Trouble::SetAside, kind)).or_default();
                 files.insert(path, String::new());
             }
@@ -251,21 +251,21 @@ impl StateDir {
 
 /// Lists files that were moved aside. Blocks.
 fn set_aside(dir: &Path) -> io::Result<Vec<(StateKind, PathBuf)>> {
-    let mut found = Vec::new();
+    let mut entries = Vec::new();
     for path in statefile::list(dir)? {
         let name = path.file_name().and_then(|name| name.to_str());
         let of = name.and_then(|name| Some(name.split_once(ASIDE)?.0));
         let is_it = |kind: &StateKind| of.is_some() && of == kind.name().strip_suffix(".json");
         if let Some(kind) = StateKind::ALL.into_iter().find(is_it) {
-            found.push((kind, path));
+            entries.push((kind, path));
         }
     }
     for kind in StateKind::ALL.into_iter().filter(|kind| kind.is_dir()) {
         let files = statefile::list(&dir.join(kind.name()))?.into_iter();
         let aside = files.filter(|path| path.to_string_lossy().contains(ASIDE));
-        found.extend(aside.map(|path| (kind, path)));
+        entries.extend(aside.map(|path| (kind, path)));
     }
-    Ok(found)
+    Ok(entries)
 }
 
 /// Returns the host's findings about its state files, with stable texts. Pure.
@@ -307,7 +307,7 @@ mod tests {
     async fn files_moved_aside_are_a_finding_until_an_operator_removes_them() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::new(dir.path().join("state"));
-        state.look_for_lost().await.unwrap();
+        state.list_set_aside().await.unwrap();
         assert_eq!(state.troubles(), Troubles::new(), "no directory yet");
         fs::create_dir_all(dir.path().join("state/smart")).unwrap();
         for name in [
@@ -319,35 +319,41 @@ mod tests {
         ] {
             fs::write(dir.path().join("state").join(name), "").unwrap();
         }
-        state.look_for_lost().await.unwrap();
-        let said = findings(&state.troubles());
-        let codes: Vec<&str> = said.iter().map(|one| one.code.as_str()).collect();
+        state.list_set_aside().await.unwrap();
+        let reported = findings(&state.troubles());
+        let codes: Vec<&str> = reported.iter().map(|one| one.code.as_str()).collect();
         assert_eq!(codes, ["StateLost", "StateLost"]);
-        assert!(said[0].message.contains("known.json.bad-1"), "{said:?}");
-        assert!(said[1].message.contains("wwn-a.json.bad-2"), "{said:?}");
+        assert!(
+            reported[0].message.contains("known.json.bad-1"),
+            "{reported:?}"
+        );
+        assert!(
+            reported[1].message.contains("wwn-a.json.bad-2"),
+            "{reported:?}"
+        );
         fs::remove_file(dir.path().join("state/known.json.bad-1")).unwrap();
         fs::remove_file(dir.path().join("state/smart/wwn-a.json.bad-2")).unwrap();
-        state.look_for_lost().await.unwrap();
+        state.list_set_aside().await.unwrap();
         assert_eq!(findings(&state.troubles()), []);
     }
 
     #[test]
-    fn each_trouble_of_each_kind_of_file_says_what_it_means() {
+    fn each_trouble_of_each_kind_of_file_names_its_consequence() {
         let state = StateDir::new("/state");
         for trouble in Trouble::ALL {
             for kind in StateKind::ALL {
                 let path = state.path_of(kind);
                 assert!(state.raise(trouble, kind, &path, "no space".into()));
                 assert!(!state.raise(trouble, kind, &path, "no space".into()));
-                let said = findings(&state.troubles());
-                assert_eq!(said.len(), 1);
-                assert_eq!(said[0].code, trouble.code());
-                assert!(said[0].message.contains(kind.name()), "{said:?}");
+                let reported = findings(&state.troubles());
+                assert_eq!(reported.len(), 1);
+                assert_eq!(reported[0].code, trouble.code());
+                assert!(reported[0].message.contains(kind.name()), "{reported:?}");
                 let means = match trouble {
                     Trouble::NotSaved => kind.unsaved(),
                     Trouble::NotRead | Trouble::SetAside => kind.lost(),
                 };
-                assert!(said[0].message.contains(means), "{said:?}");
+                assert!(reported[0].message.contains(means), "{reported:?}");
                 assert!(state.clear(trouble, kind, &path));
                 assert!(!state.clear(trouble, kind, &path));
             }

@@ -290,9 +290,9 @@ impl<T: Stored + Clone + Default + PartialEq> Saved<T> {
         self.file.unread()
     }
 
-    /// Calls `look` with the value that the file holds.
-    pub fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
-        look(&self.lock())
+    /// Calls `inspect` with the value that the file holds.
+    pub fn inspect<R>(&self, inspect: impl FnOnce(&T) -> R) -> R {
+        inspect(&self.lock())
     }
 
     /// Changes the file, then the value in memory. Skips the write when nothing changes and the file is known to have
@@ -339,8 +339,8 @@ mod tests {
     }
 
     fn codes(dir: &StateDir) -> Vec<String> {
-        let found = findings(&dir.troubles()).into_iter();
-        found.map(|finding| finding.code).collect()
+        let reported = findings(&dir.troubles()).into_iter();
+        reported.map(|finding| finding.code).collect()
     }
 
     #[tokio::test]
@@ -359,7 +359,7 @@ mod tests {
                 .await
                 .unwrap_err();
             assert!(error.to_string().contains("hand-mounts.json"), "{error}");
-            assert_eq!(saved.look(|text| text.0.clone()), "one");
+            assert_eq!(saved.inspect(|text| text.0.clone()), "one");
         }
         assert_eq!(codes(&state), ["StateNotSaved"]);
         fs::remove_dir(in_the_way).unwrap();
@@ -372,7 +372,7 @@ mod tests {
         saved.change(|text| text.0 = "two".into()).await.unwrap();
         let again = Saved::<Text>::new(&state);
         again.load().await;
-        assert_eq!(again.look(|text| text.0.clone()), "two");
+        assert_eq!(again.inspect(|text| text.0.clone()), "two");
     }
 
     #[tokio::test]
@@ -394,7 +394,7 @@ mod tests {
         assert!(other.is_err(), "{other:?}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "kept");
         saved.load().await;
-        assert_eq!(saved.look(|text| text.0.clone()), "kept");
+        assert_eq!(saved.inspect(|text| text.0.clone()), "kept");
         saved.change(|text| text.0 = "one".into()).await.unwrap();
         assert_eq!(codes(&state), [""; 0]);
     }
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "one");
         saved.file.make_due();
         saved.read_again().await;
-        assert_eq!(saved.look(|text| text.0.clone()), "one");
+        assert_eq!(saved.inspect(|text| text.0.clone()), "one");
         saved.change(|text| text.0.push_str(" two")).await.unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "one two");
         assert_eq!(codes(&state), [""; 0]);

@@ -85,13 +85,14 @@ impl HandMounts {
 
     /// Returns every manual mount.
     pub fn all(&self) -> Vec<HandMount> {
-        self.0.look(|file| file.mounts.clone())
+        self.0.inspect(|file| file.mounts.clone())
     }
 
     /// Returns the manual mount of a volume.
     pub fn of(&self, volume: Uuid) -> Option<HandMount> {
         let is_it = |one: &&HandMount| one.volume == volume;
-        self.0.look(|file| file.mounts.iter().find(is_it).cloned())
+        self.0
+            .inspect(|file| file.mounts.iter().find(is_it).cloned())
     }
 
     /// Adds a mount durably, in place of an earlier one of its volume.

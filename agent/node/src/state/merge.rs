@@ -28,7 +28,7 @@ pub enum Sight<'a> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Merged {
     /// State of drives to persist.
-    pub known: LastKnown,
+    pub last_known: LastKnown,
     /// Tombstones to persist.
     pub tombstones: Tombstones,
     /// Known drives that are not plugged in.
@@ -49,7 +49,7 @@ pub struct Merged {
 /// agent process (zero at the first); time without a running agent does not count into a quarantine, which can only
 /// make it longer. `quarantine`: its duration.
 pub fn merge(
-    known: &LastKnown,
+    last_known: &LastKnown,
     tombstones: &Tombstones,
     here: &BTreeMap<DriveId, Sight<'_>>,
     now: u64,
@@ -57,22 +57,22 @@ pub fn merge(
     quarantine: Duration,
 ) -> Merged {
     let mut merged = Merged {
-        known: remember(known, tombstones, here, now),
+        last_known: remember(last_known, tombstones, here, now),
         ..Merged::default()
     };
     // By volume, not by drive: a drive may return under another identity (another controller).
-    let mut found: BTreeMap<Uuid, Vec<(&DriveId, &RecordState)>> = BTreeMap::new();
+    let mut observed: BTreeMap<Uuid, Vec<(&DriveId, &RecordState)>> = BTreeMap::new();
     for (id, sight) in here {
         if let Sight::Ours(_, contents) = sight {
             for placed in &contents.volumes {
-                let places = found.entry(placed.record.uuid).or_default();
+                let places = observed.entry(placed.record.uuid).or_default();
                 places.push((id, &placed.record.state));
             }
         }
     }
     merged.tombstones = remember_deletions(tombstones, here, now);
     for (uuid, tombstone) in &mut merged.tombstones.volumes {
-        let places = found.get(uuid).into_iter().flatten();
+        let places = observed.get(uuid).into_iter().flatten();
         let live = places.filter(|(_, state)| !matches!(state, RecordState::Erasing { .. }));
         let live: Vec<_> = live.collect();
         if live.is_empty() {
@@ -87,8 +87,8 @@ pub fn merge(
             merged.due.extend(due);
         }
     }
-    let found_live = live_in(here);
-    for (id, drive) in &merged.known.drives {
+    let live_volumes = live_in(here);
+    for (id, drive) in &merged.last_known.drives {
         for record in &drive.vanished {
             merged.vanished.insert(record.uuid);
             merged.missing_volumes.push((id.clone(), record.clone()));
@@ -100,7 +100,7 @@ pub fn merge(
         }
         for record in &drive.volumes {
             let deleted = merged.tombstones.volumes.contains_key(&record.uuid);
-            if is_acknowledged(record) && !deleted && !is_found(&found_live, record) {
+            if is_acknowledged(record) && !deleted && !is_found(&live_volumes, record) {
                 merged.missing_volumes.push((id.clone(), record.clone()));
             }
         }
@@ -186,28 +186,28 @@ fn live_in(here: &BTreeMap<DriveId, Sight<'_>>) -> BTreeMap<Uuid, u64> {
     for placed in contents.flat_map(|contents| &contents.volumes) {
         // A volume that is being erased counts as found, too.
         if placed.record.is_deleted() || is_acknowledged(&placed.record) {
-            let known = all.entry(placed.record.uuid).or_insert(0);
-            *known = generation(&placed.record).max(*known);
+            let highest = all.entry(placed.record.uuid).or_insert(0);
+            *highest = generation(&placed.record).max(*highest);
         }
     }
     all
 }
 
 /// True if the volume of a persisted record was read, in its generation or a later one.
-fn is_found(found: &BTreeMap<Uuid, u64>, record: &Record) -> bool {
-    let found = found.get(&record.uuid);
-    found.is_some_and(|found| *found >= generation(record))
+fn is_found(generations: &BTreeMap<Uuid, u64>, record: &Record) -> bool {
+    let highest = generations.get(&record.uuid);
+    highest.is_some_and(|highest| *highest >= generation(record))
 }
 
 fn remember(
-    known: &LastKnown,
+    last_known: &LastKnown,
     tombstones: &Tombstones,
     here: &BTreeMap<DriveId, Sight<'_>>,
     now: u64,
 ) -> LastKnown {
-    let mut next = known.clone();
+    let mut next = last_known.clone();
     // On any drive: a drive may return under another identity.
-    let found: BTreeSet<Uuid> = here
+    let read_uuids: BTreeSet<Uuid> = here
         .values()
         .filter_map(|sight| match sight {
             Sight::Ours(_, contents) => Some(contents),
@@ -229,7 +229,8 @@ fn remember(
                     all.filter(|record| is_acknowledged(record))
                 });
                 let vanished = gone.filter(|record| {
-                    !found.contains(&record.uuid) && !tombstones.volumes.contains_key(&record.uuid)
+                    !read_uuids.contains(&record.uuid)
+                        && !tombstones.volumes.contains_key(&record.uuid)
                 });
                 let vanished: Vec<Record> = vanished.cloned().collect();
                 let drive = KnownDrive {
@@ -259,14 +260,15 @@ fn remember(
     }
     // A volume that was read has its record.
     next.in_doubt
-        .retain(|_, doubt| !found.contains(&doubt.uuid));
+        .retain(|_, doubt| !read_uuids.contains(&doubt.uuid));
     let live = live_in(here);
     // A drive that returned under another identity is listed by that one only.
     next.drives.retain(|id, drive| {
         here.contains_key(id)
             || (drive.volumes.is_empty() && !drive.retired)
             || !drive.volumes.iter().all(|record| {
-                !is_acknowledged(record) && found.contains(&record.uuid) || is_found(&live, record)
+                !is_acknowledged(record) && read_uuids.contains(&record.uuid)
+                    || is_found(&live, record)
             })
     });
     next
@@ -277,7 +279,7 @@ fn remember(
 pub fn recalled(earlier: LastKnown, now: &LastKnown, deletions: &Tombstones) -> LastKnown {
     let mut all = earlier;
     let on_drives = now.drives.values().flat_map(|drive| &drive.volumes);
-    let found: BTreeSet<Uuid> = on_drives.map(|record| record.uuid).collect();
+    let read_uuids: BTreeSet<Uuid> = on_drives.map(|record| record.uuid).collect();
     for (id, drive) in &now.drives {
         let mut drive = drive.clone();
         let before = all.drives.remove(id);
@@ -285,12 +287,12 @@ pub fn recalled(earlier: LastKnown, now: &LastKnown, deletions: &Tombstones) -> 
         let gone = before
             .into_iter()
             .flat_map(|before| before.vanished.into_iter().chain(before.volumes));
-        let mut known: BTreeSet<Uuid> = drive.vanished.iter().map(|one| one.uuid).collect();
+        let mut vanished: BTreeSet<Uuid> = drive.vanished.iter().map(|one| one.uuid).collect();
         drive.vanished.extend(gone.filter(|record| {
             is_acknowledged(record)
-                && !found.contains(&record.uuid)
+                && !read_uuids.contains(&record.uuid)
                 && !deletions.volumes.contains_key(&record.uuid)
-                && known.insert(record.uuid)
+                && vanished.insert(record.uuid)
         }));
         all.drives.insert(id.clone(), drive);
     }
@@ -303,9 +305,9 @@ pub fn recalled_deletions(earlier: Tombstones, now: &Tombstones) -> Tombstones {
     let mut all = earlier;
     for (uuid, tombstone) in &now.volumes {
         match all.volumes.get_mut(uuid) {
-            Some(known) => {
-                known.drives.extend(tombstone.drives.iter().cloned());
-                known.released |= tombstone.released;
+            Some(existing) => {
+                existing.drives.extend(tombstone.drives.iter().cloned());
+                existing.released |= tombstone.released;
             }
             None => {
                 all.volumes.insert(*uuid, tombstone.clone());
@@ -317,12 +319,12 @@ pub fn recalled_deletions(earlier: Tombstones, now: &Tombstones) -> Tombstones {
 
 /// True if the change is worth a write: a change of `last_seen` alone is not.
 pub fn differs(a: &LastKnown, b: &LastKnown) -> bool {
-    let undated = |known: &LastKnown| {
-        let mut known = known.clone();
-        for drive in known.drives.values_mut() {
+    let undated = |last_known: &LastKnown| {
+        let mut last_known = last_known.clone();
+        for drive in last_known.drives.values_mut() {
             drive.last_seen = 0;
         }
-        known
+        last_known
     };
     undated(a) != undated(b)
 }

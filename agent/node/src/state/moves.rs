@@ -155,12 +155,12 @@ pub type SavedMoves = Saved<Moves>;
 impl Saved<Moves> {
     /// Returns every recorded move, by volume.
     pub fn all(&self) -> BTreeMap<Uuid, MoveRecord> {
-        self.look(|file| file.moves.clone())
+        self.inspect(|file| file.moves.clone())
     }
 
     /// Returns the recorded move of a volume.
     pub fn of(&self, volume: Uuid) -> Option<MoveRecord> {
-        self.look(|file| file.moves.get(&volume).cloned())
+        self.inspect(|file| file.moves.get(&volume).cloned())
     }
 }
 
@@ -224,7 +224,7 @@ mod tests {
         saved.change(begin).await.unwrap();
         let next = SavedMoves::new(&state);
         next.load().await;
-        let mut file = next.look(Moves::clone);
+        let mut file = next.inspect(Moves::clone);
         assert_eq!(file.automatic[&a].begun_seconds, Some(DAY - 61));
         assert_eq!(file.automatic[&b].cancelled_seconds, Some(DAY - 1));
         file.age(1);

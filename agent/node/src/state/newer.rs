@@ -16,15 +16,15 @@ use drivebay_sys::statefile;
 /// A state file of a newer agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "state file {path} has version {found}, and this agent reads version {known}: a newer agent wrote it. Nothing was changed. \
+    "state file {path} has version {version}, and this agent reads version {supported}: a newer agent wrote it. Nothing was changed. \
      Run that agent again; or move the file away, to lose what this host remembers by it"
 )]
 pub struct NewerState {
     pub path: PathBuf,
     /// Version in the file.
-    pub found: String,
+    pub version: String,
     /// Newest version that this agent reads.
-    pub known: u32,
+    pub supported: u32,
 }
 
 /// Errs if a file of the state directory is newer than this agent. Files that are damaged or cannot be read are left to
@@ -56,15 +56,19 @@ fn json_files(dir: &Path) -> io::Result<Vec<PathBuf>> {
 
 fn refuse_file(path: PathBuf, kind: StateKind) -> Result<(), NewerState> {
     let bytes = statefile::read(&path, kind.max_bytes()).unwrap_or_default();
-    let known = kind.version();
-    match newer(&bytes, known) {
-        Some(found) => Err(NewerState { path, found, known }),
+    let supported = kind.version();
+    match newer(&bytes, supported) {
+        Some(version) => Err(NewerState {
+            path,
+            version,
+            supported,
+        }),
         None => Ok(()),
     }
 }
 
-/// Returns the version in a state file if it is newer than `known`. Pure.
-pub fn newer(bytes: &[u8], known: u32) -> Option<String> {
+/// Returns the version in a state file if it is newer than `supported`. Pure.
+pub fn newer(bytes: &[u8], supported: u32) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Any {
         version: Value,
@@ -73,7 +77,7 @@ pub fn newer(bytes: &[u8], known: u32) -> Option<String> {
     // Also one that is no number: no agent up to this one writes that.
     let is_newer = version
         .as_u64()
-        .is_none_or(|found| found > u64::from(known));
+        .is_none_or(|number| number > u64::from(supported));
     is_newer.then(|| version.to_string())
 }
 
@@ -102,7 +106,7 @@ mod tests {
                 let text = format!("{{\"version\": {version}, \"anything\": [\"else\"]}}");
                 fs::write(&path, &text).unwrap();
                 let refused = refuse(dir.path()).unwrap_err();
-                assert_eq!((&refused.path, refused.known), (&path, 1), "{name}");
+                assert_eq!((&refused.path, refused.supported), (&path, 1), "{name}");
                 assert!(refused.to_string().contains(version), "{refused}");
                 assert_eq!(fs::read_to_string(&path).unwrap(), text);
                 assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);

@@ -119,8 +119,8 @@ fn tombstone(uuid: u128) -> Tombstones {
 }
 
 /// A merge in which nothing but `here` matters.
-fn seen(
-    known: &LastKnown,
+fn merge_here(
+    last_known: &LastKnown,
     tombstones: &Tombstones,
     here: &[(&str, Sight<'_>)],
     elapsed: Duration,
@@ -129,24 +129,24 @@ fn seen(
         .iter()
         .map(|(name, sight)| (id(name), *sight))
         .collect();
-    merge(known, tombstones, &here, 100, elapsed, DAY)
+    merge(last_known, tombstones, &here, 100, elapsed, DAY)
 }
 
 fn known_with(volumes: Vec<Record>) -> LastKnown {
     let (facts, contents) = (facts("wwn-a"), contents(volumes));
     let here = [("wwn-a", Sight::Ours(&facts, &contents))];
-    seen(
+    merge_here(
         &LastKnown::default(),
         &Tombstones::default(),
         &here,
         Duration::ZERO,
     )
-    .known
+    .last_known
 }
 
 #[test]
 fn a_drive_that_went_away_is_missing_with_its_volumes() {
-    let known = known_with(vec![
+    let last_known = known_with(vec![
         record(1, RecordState::New),
         record(2, RecordState::Creating),
         record(
@@ -157,7 +157,7 @@ fn a_drive_that_went_away_is_missing_with_its_volumes() {
             },
         ),
     ]);
-    let merged = seen(&known, &Tombstones::default(), &[], Duration::ZERO);
+    let merged = merge_here(&last_known, &Tombstones::default(), &[], Duration::ZERO);
     assert_eq!(merged.missing_drives, [id("wwn-a")]);
     // A volume that was never acknowledged, and one that is deleted already, are not reported as lost.
     let missing: Vec<Uuid> = merged
@@ -166,19 +166,19 @@ fn a_drive_that_went_away_is_missing_with_its_volumes() {
         .map(|(_, record)| record.uuid)
         .collect();
     assert_eq!(missing, [Uuid::from_u128(1)]);
-    assert_eq!(merged.known, known);
+    assert_eq!(merged.last_known, last_known);
 }
 
 #[test]
 fn a_drive_that_cannot_be_read_is_not_forgotten() {
-    let known = known_with(vec![record(1, RecordState::New)]);
-    let merged = seen(
-        &known,
+    let last_known = known_with(vec![record(1, RecordState::New)]);
+    let merged = merge_here(
+        &last_known,
         &Tombstones::default(),
         &[("wwn-a", Sight::Unread)],
         Duration::ZERO,
     );
-    assert_eq!(merged.known, known);
+    assert_eq!(merged.last_known, last_known);
     assert!(merged.missing_drives.is_empty());
     assert_eq!(merged.missing_volumes.len(), 1);
 }
@@ -189,7 +189,7 @@ fn a_volume_that_somebody_took_away_stays_in_view_until_it_is_back_or_deleted() 
         erase_guid: Uuid::nil(),
         done_bytes: 0,
     };
-    let known = known_with(vec![
+    let last_known = known_with(vec![
         record(1, RecordState::New),
         record(2, RecordState::Creating),
         record(3, erasing),
@@ -205,7 +205,7 @@ fn a_volume_that_somebody_took_away_stays_in_view_until_it_is_back_or_deleted() 
         ]),
     );
     let with = |contents| [("wwn-a", Sight::Ours(&facts, contents))];
-    let gone = seen(&known, &none, &with(&left), Duration::ZERO);
+    let gone = merge_here(&last_known, &none, &with(&left), Duration::ZERO);
     let of = |merged: &Merged| {
         let missing = merged.missing_volumes.iter();
         missing.map(|(_, of)| of.uuid).collect::<BTreeSet<_>>()
@@ -214,42 +214,50 @@ fn a_volume_that_somebody_took_away_stays_in_view_until_it_is_back_or_deleted() 
     let one = BTreeSet::from([Uuid::from_u128(1)]);
     assert_eq!((of(&gone), &gone.vanished), (one.clone(), &one));
     // The volume stays listed, also while the drive is missing.
-    let still = seen(&gone.known, &none, &with(&left), DAY * 100);
-    assert_eq!((&still.vanished, &still.known), (&one, &gone.known));
-    let away = seen(&gone.known, &none, &[], Duration::ZERO);
+    let still = merge_here(&gone.last_known, &none, &with(&left), DAY * 100);
+    assert_eq!(
+        (&still.vanished, &still.last_known),
+        (&one, &gone.last_known)
+    );
+    let away = merge_here(&gone.last_known, &none, &[], Duration::ZERO);
     assert_eq!(away.vanished, one);
     assert_eq!(of(&away).len(), 2);
     // Present again, deleted, or on a drive that was claimed again: no longer listed.
-    let back = seen(&gone.known, &none, &with(&whole), Duration::ZERO);
-    let deleted = seen(&gone.known, &tombstone(1), &with(&left), Duration::ZERO);
+    let back = merge_here(&gone.last_known, &none, &with(&whole), Duration::ZERO);
+    let deleted = merge_here(
+        &gone.last_known,
+        &tombstone(1),
+        &with(&left),
+        Duration::ZERO,
+    );
     let mut anew = contents(vec![]);
     anew.label.drive_uuid = Uuid::from_u128(10);
-    let anew = seen(&known, &none, &with(&anew), Duration::ZERO);
+    let anew = merge_here(&last_known, &none, &with(&anew), Duration::ZERO);
     for over in [&back, &deleted, &anew] {
         assert!(over.vanished.is_empty() && of(over).is_empty());
-        assert!(over.known.drives[&id("wwn-a")].vanished.is_empty());
+        assert!(over.last_known.drives[&id("wwn-a")].vanished.is_empty());
         assert_eq!(over.tombstones.open().count(), 0);
     }
 }
 
 #[test]
 fn a_wiped_drive_is_forgotten_and_its_tombstones_are_finished() {
-    let known = known_with(vec![record(1, RecordState::New)]);
-    let merged = seen(
-        &known,
+    let last_known = known_with(vec![record(1, RecordState::New)]);
+    let merged = merge_here(
+        &last_known,
         &tombstone(1),
         &[("wwn-a", Sight::NotOurs)],
         Duration::ZERO,
     );
-    assert_eq!(merged.known, LastKnown::default());
+    assert_eq!(merged.last_known, LastKnown::default());
     assert!(merged.missing_volumes.is_empty());
     assert_eq!(merged.tombstones.open().count(), 0);
 }
 
 #[test]
 fn a_volume_deleted_while_away_is_not_listed_as_missing() {
-    let known = known_with(vec![record(1, RecordState::New)]);
-    let merged = seen(&known, &tombstone(1), &[], DAY * 100);
+    let last_known = known_with(vec![record(1, RecordState::New)]);
+    let merged = merge_here(&last_known, &tombstone(1), &[], DAY * 100);
     assert!(merged.missing_volumes.is_empty());
     // A missing volume is not in quarantine: the time counts from its return.
     assert_eq!(merged.tombstones, tombstone(1));
@@ -264,18 +272,18 @@ fn a_volume_deleted_while_away_is_quarantined_on_return_and_due_after_the_delay(
         record(2, RecordState::New),
     ]);
     let here = [("wwn-a", Sight::Ours(&facts, &contents))];
-    let first = seen(&LastKnown::default(), &tombstone(1), &here, Duration::ZERO);
+    let first = merge_here(&LastKnown::default(), &tombstone(1), &here, Duration::ZERO);
     assert_eq!(first.quarantined, [Uuid::from_u128(1)].into());
     assert!(first.due.is_empty() && first.missing_volumes.is_empty());
-    let nearly = seen(
-        &first.known,
+    let nearly = merge_here(
+        &first.last_known,
         &first.tombstones,
         &here,
         DAY - Duration::from_secs(1),
     );
     assert!(nearly.due.is_empty());
-    let over = seen(
-        &nearly.known,
+    let over = merge_here(
+        &nearly.last_known,
         &nearly.tombstones,
         &here,
         Duration::from_secs(1),
@@ -293,7 +301,7 @@ fn a_released_tombstone_is_due_without_quarantine() {
     for tombstone in tombstones.volumes.values_mut() {
         tombstone.released = true;
     }
-    let merged = seen(
+    let merged = merge_here(
         &LastKnown::default(),
         &tombstones,
         &[("wwn-a", Sight::Ours(&facts, &contents))],
@@ -320,7 +328,7 @@ fn a_deletion_is_over_when_its_volume_was_seen_to_be_erased_and_not_before() {
         (Sight::NotOurs, true),
         (Sight::Unread, false),
     ] {
-        let merged = seen(
+        let merged = merge_here(
             &LastKnown::default(),
             &tombstone(1),
             &[("wwn-a", sight)],
@@ -338,15 +346,15 @@ fn a_deleted_volume_that_appears_later_is_quarantined_and_stays_deleted() {
     let live = contents(vec![record(1, RecordState::New)]);
     let none = (LastKnown::default(), Tombstones::default());
     // Deleted while its drive was present: no tombstone was written.
-    let deleted = seen(
+    let deleted = merge_here(
         &none.0,
         &none.1,
         &[("wwn-a", Sight::Ours(&here, &erasing))],
         DAY,
     );
     assert_eq!(deleted.tombstones.open().count(), 1);
-    let over = seen(
-        &deleted.known,
+    let over = merge_here(
+        &deleted.last_known,
         &deleted.tombstones,
         &[("wwn-a", Sight::Ours(&here, &gone))],
         DAY,
@@ -356,13 +364,13 @@ fn a_deleted_volume_that_appears_later_is_quarantined_and_stays_deleted() {
     for beside in [None, Some(("wwn-a", Sight::Ours(&here, &gone)))] {
         let copy = ("wwn-copy", Sight::Ours(&copied, &live));
         let all: Vec<_> = beside.into_iter().chain([copy]).collect();
-        let appeared = seen(&over.known, &over.tombstones, &all, Duration::ZERO);
+        let appeared = merge_here(&over.last_known, &over.tombstones, &all, Duration::ZERO);
         assert_eq!(appeared.quarantined, [Uuid::from_u128(1)].into());
         assert_eq!(appeared.tombstones.open().count(), 1);
         assert!(appeared.due.is_empty());
         // Erased there as well, it is over again.
         let copy = ("wwn-copy", Sight::Ours(&copied, &gone));
-        let erased = seen(&appeared.known, &appeared.tombstones, &[copy], DAY);
+        let erased = merge_here(&appeared.last_known, &appeared.tombstones, &[copy], DAY);
         assert_eq!(erased.tombstones.open().count(), 0);
     }
 }
@@ -375,15 +383,15 @@ fn a_deletion_is_over_only_when_each_of_its_places_was_seen_to_be_erased() {
     }
     let facts = facts("wwn-a");
     let gone = contents(Vec::new());
-    let one = seen(
+    let one = merge_here(
         &LastKnown::default(),
         &deleted,
         &[("wwn-a", Sight::Ours(&facts, &gone))],
         DAY,
     );
     assert_eq!(one.tombstones.open().count(), 1);
-    let both = seen(
-        &one.known,
+    let both = merge_here(
+        &one.last_known,
         &one.tombstones,
         &[("wwn-copy", Sight::NotOurs)],
         DAY,
@@ -406,7 +414,7 @@ fn of_the_deletions_that_are_over_the_latest_are_remembered() {
     let many = Tombstones {
         volumes: (0..5000).map(over).collect(),
     };
-    let merged = seen(&LastKnown::default(), &many, &[], DAY);
+    let merged = merge_here(&LastKnown::default(), &many, &[], DAY);
     let kept: Vec<_> = merged.tombstones.volumes.into_keys().collect();
     assert_eq!(kept.len(), 4096);
     assert_eq!(kept[0], Uuid::from_u128(0));
@@ -414,7 +422,7 @@ fn of_the_deletions_that_are_over_the_latest_are_remembered() {
 
 #[test]
 fn a_drive_back_under_another_identity_is_the_same_drive() {
-    let known = known_with(vec![
+    let last_known = known_with(vec![
         record(1, RecordState::New),
         record(2, RecordState::New),
     ]);
@@ -423,8 +431,8 @@ fn a_drive_back_under_another_identity_is_the_same_drive() {
         record(1, RecordState::New),
         record(2, RecordState::New),
     ]);
-    let merged = seen(
-        &known,
+    let merged = merge_here(
+        &last_known,
         &tombstone(1),
         &[("serial-b", Sight::Ours(&facts, &contents))],
         DAY,
@@ -435,14 +443,14 @@ fn a_drive_back_under_another_identity_is_the_same_drive() {
 
 #[test]
 fn only_the_date_changing_is_no_reason_to_write() {
-    let known = known_with(vec![record(1, RecordState::New)]);
-    let mut later = known.clone();
+    let last_known = known_with(vec![record(1, RecordState::New)]);
+    let mut later = last_known.clone();
     later
         .drives
         .values_mut()
         .for_each(|drive| drive.last_seen += 1);
-    assert!(!differs(&known, &later));
-    assert!(differs(&known, &LastKnown::default()));
+    assert!(!differs(&last_known, &later));
+    assert!(differs(&last_known, &LastKnown::default()));
 }
 
 #[tokio::test]
@@ -451,7 +459,7 @@ async fn both_files_are_read_back_as_written() -> Result<(), Box<dyn std::error:
     let state_dir = StateDir::new(dir.path().join("state"));
     let store = Store::new(&state_dir);
     assert_eq!(store.load().await.known, LastKnown::default());
-    let known = known_with(vec![
+    let last_known = known_with(vec![
         record(
             1,
             RecordState::Fs {
@@ -468,20 +476,20 @@ async fn both_files_are_read_back_as_written() -> Result<(), Box<dyn std::error:
             },
         ),
     ]);
-    store.save_known(known.clone()).await?;
+    store.save_known(last_known.clone()).await?;
     store.save_tombstones(tombstone(4)).await?;
     for name in ["known.json", "tombstones.json"] {
         golden::compare(name, &fs::read(dir.path().join("state").join(name))?);
     }
     let loaded = store.load().await;
-    assert_eq!(loaded.known, known);
+    assert_eq!(loaded.known, last_known);
     assert_eq!(loaded.tombstones, tombstone(4));
     assert!(state_dir.troubles().is_empty());
     Ok(())
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_told_kept_and_replaced() -> Result<(), Box<dyn std::error::Error>> {
+async fn a_damaged_file_is_reported_kept_and_replaced() -> Result<(), Box<dyn std::error::Error>> {
     for text in [
         "",
         "{",
@@ -501,9 +509,9 @@ async fn a_damaged_file_is_told_kept_and_replaced() -> Result<(), Box<dyn std::e
             tombstone(4),
             "the other file is not touched"
         );
-        let found = dir::findings(&state_dir.troubles());
-        let [lost] = found.as_slice() else {
-            panic!("{text}: {found:?}")
+        let findings = dir::findings(&state_dir.troubles());
+        let [lost] = findings.as_slice() else {
+            panic!("{text}: {findings:?}")
         };
         assert!(
             lost.code == "StateLost" && lost.message.contains("known.json.bad-1"),
@@ -534,7 +542,7 @@ fn a_creation_in_doubt_is_remembered_until_its_volume_is_seen() {
         drive: id("wwn-a"),
         uuid: Uuid::from_u128(7),
     };
-    let known = LastKnown {
+    let last_known = LastKnown {
         in_doubt: [("pvc-7".to_owned(), doubt)].into(),
         ..known_with(Vec::new())
     };
@@ -545,13 +553,13 @@ fn a_creation_in_doubt_is_remembered_until_its_volume_is_seen() {
         &[("wwn-a", Sight::Unread)],
         &[("wwn-a", Sight::Ours(&facts, &empty))],
     ] {
-        let next = seen(&known, &Tombstones::default(), here, Duration::ZERO).known;
-        assert_eq!(next.in_doubt, known.in_doubt);
+        let next = merge_here(&last_known, &Tombstones::default(), here, Duration::ZERO).last_known;
+        assert_eq!(next.in_doubt, last_known.in_doubt);
     }
-    assert!(differs(&known, &known_with(Vec::new())));
+    assert!(differs(&last_known, &known_with(Vec::new())));
     let there = contents(vec![record(7, RecordState::New)]);
     let here = [("wwn-a", Sight::Ours(&facts, &there))];
-    let next = seen(&known, &Tombstones::default(), &here, Duration::ZERO).known;
+    let next = merge_here(&last_known, &Tombstones::default(), &here, Duration::ZERO).last_known;
     assert_eq!(next.in_doubt, BTreeMap::new());
 }
 
@@ -581,8 +589,8 @@ fn what_is_read_late_counts_as_if_it_had_been_read_at_the_start() {
     // As after the next start.
     let (facts, contents) = (facts("wwn-a"), contents(vec![ready(1), ready(4)]));
     let here = [("wwn-a", Sight::Ours(&facts, &contents))];
-    let read_at_start = seen(&earlier, &deletions, &here, Duration::ZERO);
-    assert!(!differs(&read_at_start.known, &all), "{all:?}");
+    let read_at_start = merge_here(&earlier, &deletions, &here, Duration::ZERO);
+    assert!(!differs(&read_at_start.last_known, &all), "{all:?}");
 }
 
 #[test]

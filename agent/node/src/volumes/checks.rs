@@ -52,7 +52,7 @@ struct State {
     unmounted: BTreeSet<Uuid>,
     /// Drives with snapshot remains recorded since the last call of `littered`.
     littered: BTreeSet<DriveId>,
-    asked: BTreeMap<Uuid, oneshot::Sender<Option<LastCheck>>>,
+    requested: BTreeMap<Uuid, oneshot::Sender<Option<LastCheck>>>,
 }
 
 /// A check that the inventory shows as running, until this is dropped.
@@ -68,7 +68,7 @@ impl<'a> Shown<'a> {
             method,
         };
         let inventory = volumes.node.inventory();
-        inventory.update(|known| known.checking.insert(uuid, running));
+        inventory.update(|state| state.checking.insert(uuid, running));
         Self { volumes, uuid }
     }
 }
@@ -76,7 +76,7 @@ impl<'a> Shown<'a> {
 impl Drop for Shown<'_> {
     fn drop(&mut self) {
         let inventory = self.volumes.node.inventory();
-        inventory.update(|known| known.checking.remove(&self.uuid));
+        inventory.update(|state| state.checking.remove(&self.uuid));
     }
 }
 
@@ -156,12 +156,12 @@ impl Volumes {
         };
         let answer = {
             let mut state = self.inner.checks.lock();
-            state.asked.retain(|_, asked| !asked.is_closed());
-            if state.asked.contains_key(&volume.uuid) {
+            state.requested.retain(|_, sender| !sender.is_closed());
+            if state.requested.contains_key(&volume.uuid) {
                 return Err(pending());
             }
             let (sender, answer) = oneshot::channel();
-            state.asked.insert(volume.uuid, sender);
+            state.requested.insert(volume.uuid, sender);
             answer
         };
         let limit = self.node.config().checks.timeout + CLEAR;
@@ -192,17 +192,17 @@ impl Volumes {
     }
 
     /// True if a request waits for a check of the volume.
-    pub fn check_is_asked(&self, volume: Uuid) -> bool {
+    pub fn is_check_requested(&self, volume: Uuid) -> bool {
         let state = self.inner.checks.lock();
-        let asked = state.asked.get(&volume);
-        asked.is_some_and(|asked| !asked.is_closed())
+        let sender = state.requested.get(&volume);
+        sender.is_some_and(|sender| !sender.is_closed())
     }
 
     /// Answers the request for a check of the volume; None: it was cancelled.
     pub fn answer_check(&self, volume: Uuid, check: Option<LastCheck>) {
-        if let Some(asked) = self.inner.checks.lock().asked.remove(&volume) {
+        if let Some(sender) = self.inner.checks.lock().requested.remove(&volume) {
             // The requester may have stopped waiting.
-            let _ = asked.send(check);
+            let _ = sender.send(check);
         }
     }
 
@@ -302,7 +302,7 @@ impl Volumes {
             limit_ms: u64::try_from(self.node.config().checks.timeout.as_millis())
                 .unwrap_or(u64::MAX),
         };
-        let looked = match plan {
+        let report = match plan {
             Plan::Snapshot { bytes } => match self.snapshot(drive, volume.uuid, *bytes).await {
                 Ok(()) => self.run_check(&place, job).await,
                 Err(outcome) => Some(CheckReport {
@@ -317,7 +317,7 @@ impl Volumes {
         place.running.let_go.cancel();
         let litter = matches!(plan, Plan::Snapshot { .. }) && !self.clear_snapshots(drive).await;
         Some(Ended {
-            result: looked
+            result: report
                 .map(|CheckReport { tool, outcome }| finished(Some(method), tool, outcome, began)),
             litter,
         })
@@ -400,7 +400,7 @@ impl Volumes {
             }
         };
         let outcome = match result {
-            Ok(looked) => return Some(looked),
+            Ok(report) => return Some(report),
             Err(RunError::Cancelled { .. } | RunError::Stopping) => return None,
             Err(RunError::Job(CheckError::Alone { .. })) => return None,
             Err(error @ RunError::Deadline { .. }) => {

@@ -181,8 +181,8 @@ impl Volumes {
             {
                 Ok(progress) => {
                     if let Some(contents) = progress.finished {
-                        self.node.inventory().update(|known| {
-                            known.erasing.remove(&uuid);
+                        self.node.inventory().update(|state| {
+                            state.erasing.remove(&uuid);
                         });
                         self.node.inventory().put_contents(&drive.id, contents);
                         tracing::info!(volume = %uuid, drive = %drive.id, bytes = total, "volume erased; its space is free");
@@ -193,8 +193,8 @@ impl Volumes {
                     from = Some(done);
                     let eta_seconds =
                         eta_seconds(first, done, progress.total_bytes, began.elapsed());
-                    self.node.inventory().update(|known| {
-                        known.erasing.insert(
+                    self.node.inventory().update(|state| {
+                        state.erasing.insert(
                             uuid,
                             Erasing {
                                 done_bytes: done,
@@ -271,14 +271,14 @@ mod tests {
         };
         let all = vec![live.clone(), ambiguous.clone(), erasing(3)];
         let total = all[2].record.extent.len;
-        let found = waiting(&snapshot("sda", DriveState::Claimed, all.clone()), |_| {
+        let due = waiting(&snapshot("sda", DriveState::Claimed, all.clone()), |_| {
             false
         });
-        let found: Vec<_> = found
+        let due: Vec<_> = due
             .iter()
             .map(|next| (next.uuid.as_u128(), next.done, next.total))
             .collect();
-        assert_eq!(found, [(3, 7, total)]);
+        assert_eq!(due, [(3, 7, total)]);
         let kept = snapshot("sda", DriveState::Claimed, vec![live, ambiguous]);
         assert_eq!(waiting(&kept, |_| false), []);
         for state in [DriveState::Missing, DriveState::Rejected] {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_that_is_left_is_told_by_the_rate_since_the_agent_began() {
+    fn the_time_that_is_left_is_computed_from_the_rate_since_the_agent_began() {
         let seconds = Duration::from_secs;
         assert_eq!(eta_seconds(0, 100, 1000, seconds(10)), 90);
         // Bytes that an earlier agent erased do not count for the rate.

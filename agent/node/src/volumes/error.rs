@@ -108,12 +108,12 @@ pub enum VolumeError {
         why: String,
     },
     /// No class of this name is configured.
-    #[error("class {class:?} is not configured on this node (it has: {known})")]
+    #[error("class {class:?} is not configured on this node (it has: {configured})")]
     UnknownClass {
         /// Requested class.
         class: String,
         /// Names of the configured classes.
-        known: String,
+        configured: String,
     },
     /// No drive of the class has enough free space.
     #[error(
@@ -283,7 +283,7 @@ mod tests {
     use drivebay_model::GIB;
 
     #[test]
-    fn sizes_that_are_compared_are_for_people_and_never_look_equal() {
+    fn sizes_that_are_compared_are_for_people_and_never_printed_equal() {
         let no_room = |needed, largest| VolumeError::NoRoom {
             class: "bulk".into(),
             needed,

@@ -29,9 +29,9 @@ async fn with_volume() -> (Rig, Volume, String) {
     let uuid = placed.record.uuid;
     let contents = samples::contents(1, 1, vec![placed], 0);
     let drive = samples::drive("sda", DriveState::Claimed, Some(contents));
-    rig.inventory.update(|known| {
-        known.drives.insert(drive.id.clone(), drive.into());
-        known.ready = true;
+    rig.inventory.update(|state| {
+        state.drives.insert(drive.id.clone(), drive.into());
+        state.ready = true;
     });
     let volume = rig.inventory.current().volumes[&uuid].clone();
     let id = format!("{uuid}@{}", rig.volumes.node().config().node_id);
@@ -157,9 +157,9 @@ async fn a_duplicate_is_deleted_by_its_own_name_and_noted_for_no_later_time() {
         "{other:?}"
     );
     // Its drive is missing: an unguarded deletion would leave a tombstone.
-    rig.inventory.update(|known| {
+    rig.inventory.update(|state| {
         let missing = samples::drive("sda", DriveState::Missing, None);
-        known.drives.insert(volume.drive.clone(), missing.into());
+        state.drives.insert(volume.drive.clone(), missing.into());
     });
     let name = &volume.placed.record.name;
     assert!(delete(name).await.is_err());

@@ -74,21 +74,21 @@ impl Volumes {
     /// Keeps the devices of published raw volumes open, until stopped.
     pub async fn hold_all(&self, stop: CancellationToken) {
         let mut snapshots = self.node.inventory().subscribe();
-        let mut looks = interval(LOOK_EVERY);
+        let mut ticks = interval(LOOK_EVERY);
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
-            let look = async {
+            let update = async {
                 self.hold_what_is_published(&snapshot).await;
                 self.dismiss_unneeded().await;
             };
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = look => {}
+                () = update => {}
             }
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = snapshots.changed() => if changed.is_err() { return },
-                _ = looks.tick() => {}
+                _ = ticks.tick() => {}
             }
         }
     }

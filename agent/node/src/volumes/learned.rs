@@ -76,12 +76,13 @@ fn not_grown(why: &str) -> Condition {
 }
 
 impl Volumes {
-    /// Replaces the conditions that earlier calls found with `found`, except those for which `still_so` is true.
-    fn learn(&self, uuid: Uuid, still_so: impl Fn(Reason) -> bool, found: Option<Condition>) {
+    /// Replaces the conditions that earlier calls found with `observed`, except those for which `still_so` is true.
+    fn learn(&self, uuid: Uuid, still_so: impl Fn(Reason) -> bool, observed: Option<Condition>) {
         let inventory = self.node.inventory();
-        let mut now = inventory.health(|registry| registry.seen(uuid, Source::Call).to_vec());
+        let mut now =
+            inventory.health(|registry| registry.conditions_of(uuid, Source::Call).to_vec());
         now.retain(|condition| still_so(condition.reason));
-        now.extend(found);
+        now.extend(observed);
         inventory.record_conditions(Source::Call, std::iter::once(uuid), [(uuid, now)].into());
     }
 
@@ -97,9 +98,9 @@ impl Volumes {
 
     /// Records the result of a failed stage.
     pub(super) fn learn_from_failed_stage(&self, placed: &Placed, error: &FsError) {
-        if let Some(found) = of_failed_stage(error, placed) {
-            let reason = found.reason;
-            self.learn(placed.record.uuid, |other| other != reason, Some(found));
+        if let Some(condition) = of_failed_stage(error, placed) {
+            let reason = condition.reason;
+            self.learn(placed.record.uuid, |other| other != reason, Some(condition));
         }
     }
 

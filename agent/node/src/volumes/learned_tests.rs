@@ -34,10 +34,10 @@ fn mount_failed(errno: i32) -> FsError {
 }
 
 #[test]
-fn what_a_failed_stage_shows_is_a_condition_and_what_the_caller_asked_for_is_none() {
+fn what_a_failed_stage_shows_is_a_condition_and_what_the_caller_requested_is_none() {
     let is = |error: &FsError, mounted| {
-        let found = of_failed_stage(error, &placed(mounted))?;
-        Some((found.reason, found.status))
+        let condition = of_failed_stage(error, &placed(mounted))?;
+        Some((condition.reason, condition.status))
     };
     let replaced = FsError::Unexpected {
         uuid: Uuid::from_u128(7),
@@ -76,9 +76,9 @@ async fn a_volume_has_what_calls_found_until_a_call_finds_otherwise() {
     let rig = rig("exit 1").await;
     let on_it = samples::contents(1, 1, vec![placed(true)], 0);
     let drive = samples::drive("sda", DriveState::Claimed, Some(on_it));
-    rig.inventory.update(|known| {
-        known.ready = true;
-        known.drives.insert(drive.id.clone(), drive.into());
+    rig.inventory.update(|state| {
+        state.ready = true;
+        state.drives.insert(drive.id.clone(), drive.into());
     });
     let uuid = Uuid::from_u128(7);
     let reasons = || {

@@ -53,7 +53,7 @@ impl Volumes {
         };
         // Held until the job's worker is done or gone: the volume is not unmounted meanwhile.
         let turn = if volume.in_use {
-            match self.may_look_now(volume.uuid) {
+            match self.try_permit(volume.uuid) {
                 Some(turn) => Some(turn),
                 None => return LocateResult::NotNow,
             }

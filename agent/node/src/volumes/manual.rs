@@ -99,8 +99,8 @@ impl Volumes {
     ) -> Result<HandMount, VolumeError> {
         let invalid = |field, why: String| VolumeError::Invalid { field, why };
         let Some(request) = request else {
-            let known = self.inner.hand_mounts.of(volume.uuid);
-            return known.filter(|known| known.persist).ok_or_else(|| {
+            let mount = self.inner.hand_mounts.of(volume.uuid);
+            return mount.filter(|mount| mount.persist).ok_or_else(|| {
                 invalid(
                     "path",
                     "no mount of this volume is kept; name a directory".to_owned(),
@@ -375,7 +375,7 @@ mod tests {
             snapshot.volumes.insert(one.uuid, one.clone());
         }
         let id = format!("{}@n1", new.uuid);
-        for (what, found) in [
+        for (what, count) in [
             ("db", 1),
             ("d", 0),
             ("", 0),
@@ -385,7 +385,7 @@ mod tests {
             (&old.uuid.to_string(), 0),
         ] {
             let all = called(&snapshot, "n1", what);
-            assert_eq!(all.len(), found, "{what}");
+            assert_eq!(all.len(), count, "{what}");
             assert!(all.iter().all(|one| one.uuid == new.uuid));
         }
         // Two of one name, after a drive came from another node.

@@ -222,8 +222,8 @@ impl Volumes {
     /// Like `require`, for a call that needs the volume's drive: waits until that one was scanned, and for no other drive.
     /// UNAVAILABLE when that takes longer than `SCAN_WAIT`.
     pub async fn require_scanned(&self, id: &str) -> Result<Volume, VolumeError> {
-        let found = self.after_scan(|| self.require(id)).await;
-        found.and_then(|volume| match volume.state {
+        let result = self.after_scan(|| self.require(id)).await;
+        result.and_then(|volume| match volume.state {
             VolumeState::NotScanned => Err(VolumeError::NotScanned {
                 uuid: volume.uuid,
                 drive: volume.drive,
@@ -238,7 +238,7 @@ impl Volumes {
         &self,
         find: impl Fn() -> Result<Volume, VolumeError>,
     ) -> Result<Volume, VolumeError> {
-        let is_scanned = |found: &Result<Volume, VolumeError>| match found {
+        let is_scanned = |result: &Result<Volume, VolumeError>| match result {
             Ok(volume) => volume.state != VolumeState::NotScanned,
             Err(_) => self.unreadable().is_none(),
         };
@@ -246,9 +246,9 @@ impl Volumes {
         let until = tokio::time::Instant::now() + SCAN_WAIT;
         loop {
             snapshots.mark_unchanged();
-            let found = find();
-            if is_scanned(&found) {
-                return found;
+            let result = find();
+            if is_scanned(&result) {
+                return result;
             }
             let changed = tokio::time::timeout_at(until, snapshots.changed()).await;
             if !matches!(changed, Ok(Ok(()))) {

@@ -187,7 +187,7 @@ fn drives_that_do_not_answer_are_named_when_there_is_no_room() {
 }
 
 #[test]
-fn a_drive_with_a_full_table_takes_no_volume_whatever_is_free_and_says_so() {
+fn a_drive_with_a_full_table_takes_no_volume_whatever_is_free_and_reports_it() {
     let full = |name: &str| {
         let mut drive = claimed(name, 9 * GIB);
         drive.contents.as_mut().unwrap().table_full = true;
@@ -199,10 +199,10 @@ fn a_drive_with_a_full_table_takes_no_volume_whatever_is_free_and_says_so() {
     assert_eq!(tried, (Vec::new(), false));
     let all = snapshot(vec![full("a")]);
     assert_eq!(largest(&all, "bulk"), (0, String::new()));
-    let told = silent(&all, "bulk");
+    let text = silent(&all, "bulk");
     assert!(
-        told.starts_with("; not counted: wwn-a (its partition table is full: it has 128 entries"),
-        "{told}"
+        text.starts_with("; not counted: wwn-a (its partition table is full: it has 128 entries"),
+        "{text}"
     );
 }
 
@@ -302,8 +302,8 @@ fn drives_without_a_volume_of_the_group_come_first_or_alone() {
 #[test]
 fn the_drives_that_a_hard_group_is_in_the_way_on_are_named() {
     let all = ["a", "b", "c"].map(|name| (name, VolumeState::Ready));
-    let (_, _, told) = tried_beside(true, &all, &[]);
-    assert_eq!(told.as_deref(), Some("wwn-a, wwn-b, wwn-c"));
+    let (_, _, drives) = tried_beside(true, &all, &[]);
+    assert_eq!(drives.as_deref(), Some("wwn-a, wwn-b, wwn-c"));
     assert_eq!(tried_beside(true, &all[..2], &[]).2, None);
     assert_eq!(tried_beside(false, &all, &[]).2, None);
 }
@@ -334,15 +334,15 @@ fn a_drive_that_awaits_its_first_poll_is_waited_for_when_no_other_has_room() {
     let mut bad = awaited.clone();
     bad.health.verdict = drivebay_model::Verdict::Bad;
     assert_eq!(choose(vec![bad]), (0, false));
-    let mut known = awaited.clone();
-    known.health.poll = drivebay_model::PollState::LastKnown;
-    assert_eq!(choose(vec![known]), (1, false));
+    let mut last_known = awaited.clone();
+    last_known.health.poll = drivebay_model::PollState::LastKnown;
+    assert_eq!(choose(vec![last_known]), (1, false));
     let text = silent(&snapshot(vec![awaited]), "bulk");
     assert!(text.contains("not polled"), "{text}");
 }
 
 #[test]
-fn a_cordoned_drive_is_not_tried_and_says_why() {
+fn a_cordoned_drive_is_not_tried_and_reports_the_reason() {
     let mut cordoned = claimed("a", 9 * GIB);
     if let Some(contents) = &mut cordoned.contents {
         contents.label.cordon = Some(drivebay_model::Cordon {

@@ -65,7 +65,7 @@ impl Volumes {
             }
         };
         let target = mountinfo::resolve(&request.target);
-        let before = self.node.expected().asked(volume.uuid, &target);
+        let before = self.node.expected().request_of(volume.uuid, &target);
         let other_mode = before.exclusive.is_some_and(|one| one != request.exclusive);
         if !published.changed && other_mode {
             return Err(VolumeError::Fs(RunError::Job(FsError::Conflict {
@@ -76,7 +76,7 @@ impl Volumes {
         let flags = parse_mount_flags(&all_options(volume, &request.flags)).ok();
         let read_only = request.read_only || flags.as_ref().is_some_and(|flags| flags.read_only);
         self.node.mounts().take_in(published.mount)?;
-        let asked = RequestedMount {
+        let requested = RequestedMount {
             pod: request.pod,
             exclusive: Some(request.exclusive),
             // A mount whose requested options are unknown stays so.
@@ -87,7 +87,7 @@ impl Volumes {
         };
         self.node
             .expected()
-            .expect(target, volume.uuid, Role::Target, read_only, asked);
+            .expect(target, volume.uuid, Role::Target, read_only, requested);
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl Volumes {
                 Err(RunError::Job(FsError::NotHere { .. })) if rereads > 0 => rereads -= 1,
                 done => return Ok(done?),
             }
-            volume = self.look_again(&volume).await?;
+            volume = self.reread_volume(&volume).await?;
         }
     }
 
@@ -145,9 +145,9 @@ impl Volumes {
                 });
             }
         }
-        let asked = |path: &Path| {
+        let options_at = |path: &Path| {
             let path = mountinfo::resolve(path);
-            self.node.expected().asked(volume.uuid, &path).options
+            self.node.expected().request_of(volume.uuid, &path).options
         };
         let job = Publish {
             drive,
@@ -158,8 +158,8 @@ impl Volumes {
             read_only: request.read_only,
             options: volume.placed.record.mount_options.clone(),
             flags: request.flags.clone(),
-            staged_with: asked(&request.staging),
-            published_with: asked(&request.target),
+            staged_with: options_at(&request.staging),
+            published_with: options_at(&request.target),
         };
         Ok((job, device))
     }

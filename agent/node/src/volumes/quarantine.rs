@@ -39,9 +39,9 @@ impl Volumes {
                 | VolumeError::Held { .. }
                 | VolumeError::MountedManually { .. })
         );
-        self.node.inventory().update(|known| match is_held {
-            true => known.kept_in_use.insert(uuid),
-            false => known.kept_in_use.remove(&uuid),
+        self.node.inventory().update(|state| match is_held {
+            true => state.kept_in_use.insert(uuid),
+            false => state.kept_in_use.remove(&uuid),
         });
         if let Err(error) = done.as_ref()
             && !is_held

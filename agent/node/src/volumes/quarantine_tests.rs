@@ -22,10 +22,12 @@ async fn quarantined(released: bool) -> (Rig, Uuid, String) {
         quarantined_seconds: 0,
         released,
     };
-    rig.inventory.update(|known| {
-        known.drives.insert(drive.id.clone(), drive.into());
-        known.tombstones.volumes.insert(uuid, tombstone);
-        known.ready = true;
+    rig.inventory.update(|inventory_state| {
+        inventory_state
+            .drives
+            .insert(drive.id.clone(), drive.into());
+        inventory_state.tombstones.volumes.insert(uuid, tombstone);
+        inventory_state.ready = true;
     });
     let id = format!("{uuid}@{}", rig.volumes.node().config().node_id);
     (rig, uuid, id)
@@ -58,8 +60,8 @@ async fn a_restored_volume_is_live_durably_and_restoring_it_again_succeeds() {
 #[tokio::test]
 async fn a_volume_whose_name_another_one_has_by_now_is_not_restored() {
     let (rig, uuid, id) = quarantined(false).await;
-    rig.inventory.update(|known| {
-        let drive = known.drives.values_mut().next().unwrap();
+    rig.inventory.update(|inventory_state| {
+        let drive = inventory_state.drives.values_mut().next().unwrap();
         let contents = drive.contents.as_mut().unwrap();
         let mut again = samples::placed(2, RecordState::New);
         again.record.name = contents.volumes[0].record.name.clone();
@@ -72,11 +74,11 @@ async fn a_volume_whose_name_another_one_has_by_now_is_not_restored() {
 }
 
 #[tokio::test]
-async fn erasing_now_asks_the_drive_for_a_quarantined_volume_and_never_for_a_live_one() {
+async fn erasing_now_uses_the_drive_for_a_quarantined_volume_and_never_for_a_live_one() {
     let (rig, uuid, id) = quarantined(false).await;
     // Its worker dies: it was asked.
-    let asked = rig.volumes.erase_quarantined(id.clone()).await;
-    assert!(matches!(asked, Err(VolumeError::Layout(_))), "{asked:?}");
+    let answer = rig.volumes.erase_quarantined(id.clone()).await;
+    assert!(matches!(answer, Err(VolumeError::Layout(_))), "{answer:?}");
     rig.volumes.restore(id.clone()).await.unwrap();
     let live = rig.volumes.erase_quarantined(id).await;
     assert!(matches!(live, Err(VolumeError::Invalid { .. })), "{live:?}");
@@ -94,8 +96,8 @@ async fn erasing_now_asks_the_drive_for_a_quarantined_volume_and_never_for_a_liv
 async fn one_that_a_person_uses_stays_when_its_time_is_over_and_is_a_finding() {
     let (rig, uuid, _) = quarantined(false).await;
     let findings = |rig: &Rig| {
-        let found = rig.inventory.current().findings.clone();
-        let codes = found.into_iter().map(|one| one.code);
+        let reported = rig.inventory.current().findings.clone();
+        let codes = reported.into_iter().map(|one| one.code);
         // The class of this node says nothing of its layout.
         codes
             .filter(|code| code != "LayoutNotSet")

@@ -35,7 +35,7 @@ impl Volumes {
             }
             // A volume on two drives stays ambiguous until one of them is detached.
             Err(VolumeError::Ambiguous { .. }) if self.is_on_one_drive(volume) => {
-                let volume = self.look_again(volume).await?;
+                let volume = self.reread_volume(volume).await?;
                 Ok((self.reach(held, &volume)?, volume))
             }
             Err(error) => Err(error),
@@ -49,7 +49,7 @@ impl Volumes {
     }
 
     /// Reads the volume's drive again, with repair. Returns the volume in its current state.
-    pub(super) async fn look_again(&self, volume: &Volume) -> Result<Volume, VolumeError> {
+    pub(super) async fn reread_volume(&self, volume: &Volume) -> Result<Volume, VolumeError> {
         let snapshot = self.node.inventory().current();
         let drive = snapshot
             .drives
@@ -86,7 +86,7 @@ impl Volumes {
             LayoutError::NoSuchVolume { .. }
                 | LayoutError::NotThere { .. }
                 | LayoutError::Ambiguous { .. }
-        ) && let Err(error) = self.look_again(volume).await
+        ) && let Err(error) = self.reread_volume(volume).await
         {
             tracing::debug!(volume = %volume.uuid, error = %chain(&error), "cannot read the drive after a failed call");
         }

@@ -174,7 +174,7 @@ impl Volumes {
     fn refusal(&self, volume: &Volume) -> Option<&'static str> {
         if self.layout_of(volume) != Some(Layout::Lvm) {
             Some("its drive has layout partition; snapshots need layout lvm")
-        } else if self.inner.moves.is_asked(volume.uuid) {
+        } else if self.inner.moves.is_requested(volume.uuid) {
             Some(
                 "it is being moved to another drive; wait for that, or end it with `drivebay-agent volume move --cancel`",
             )
@@ -205,12 +205,12 @@ impl Volumes {
         let revision = inventory.put_contents(&volume.drive, taken.contents);
         let current = inventory.current();
         // Members of other groups may have the same name.
-        let found = find(&current, |record| record.uuid == terms.uuid).or_else(|| {
+        let entry = find(&current, |record| record.uuid == terms.uuid).or_else(|| {
             find(&current, |record| {
                 record.name == name && record.volume == uuid
             })
         });
-        let (_, snapshot) = found.ok_or_else(|| VolumeError::Internal {
+        let (_, snapshot) = entry.ok_or_else(|| VolumeError::Internal {
             what: format!("snapshot {name:?} is not in the answer of its drive"),
         })?;
         tracing::info!(volume = %uuid, snapshot = %snapshot.record.uuid, name, reserve_bytes = snapshot.reserve_bytes, "snapshot taken");
@@ -275,10 +275,10 @@ impl Volumes {
         let Some(uuid) = own else {
             return Ok(current.revision);
         };
-        let Some((volume, found)) = find(&current, |record| record.uuid == uuid) else {
+        let Some((volume, placed)) = find(&current, |record| record.uuid == uuid) else {
             return self.gone(id, current.revision);
         };
-        if let Some(group) = &found.record.group {
+        if let Some(group) = &placed.record.group {
             return Err(VolumeError::SnapshotInGroup {
                 uuid,
                 name: group.name.clone(),
@@ -340,7 +340,7 @@ mod tests {
     use drivebay_model::{DriveId, DriveState, Peer, PlaceState, RecordState, samples};
 
     #[test]
-    fn a_snapshot_is_found_by_its_record_and_one_that_is_copied_says_where_to() {
+    fn a_snapshot_is_found_by_its_record_and_one_that_is_copied_names_its_target() {
         let drive = samples::drive("sda", DriveState::Claimed, None);
         let mut placed = samples::placed(2, RecordState::Block);
         placed.snapshots = vec![samples::snapshot(1, 2)];
@@ -348,8 +348,8 @@ mod tests {
         let mut snapshot = Snapshot::default();
         snapshot.volumes.insert(origin.uuid, origin.clone());
         let uuid = Uuid::from_u128(1);
-        let found = find(&snapshot, |record| record.uuid == uuid);
-        assert_eq!(found.map(|(volume, _)| volume.uuid), Some(origin.uuid));
+        let entry = find(&snapshot, |record| record.uuid == uuid);
+        assert_eq!(entry.map(|(volume, _)| volume.uuid), Some(origin.uuid));
         assert!(find(&snapshot, |record| record.name == "other").is_none());
         assert_eq!(copied_to(&snapshot, uuid), None);
         let mut copy = samples::placed(3, RecordState::Block);

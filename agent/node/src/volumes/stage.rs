@@ -75,7 +75,7 @@ impl Volumes {
         let options = options.map(|flags| flags.of_filesystem());
         let mounted_with = staging
             .as_deref()
-            .and_then(|path| self.node.expected().asked(volume.uuid, path).options);
+            .and_then(|path| self.node.expected().request_of(volume.uuid, path).options);
         let job = Stage {
             drive: drive.clone(),
             uuid: volume.uuid,
@@ -107,7 +107,7 @@ impl Volumes {
                 .put_conditions(volume.uuid, Vec::new());
         }
         if let Some(path) = staging {
-            let asked = RequestedMount {
+            let requested = RequestedMount {
                 // A mount whose requested options are unknown stays so.
                 options: if staged.already {
                     mounted_with
@@ -118,7 +118,7 @@ impl Volumes {
             };
             self.node
                 .expected()
-                .expect(path, volume.uuid, Role::Staging, read_only, asked);
+                .expect(path, volume.uuid, Role::Staging, read_only, requested);
         }
         self.learn_from_stage(volume.uuid, &staged.growth);
         let grown = staged.growth == Growth::Grown;
@@ -180,14 +180,14 @@ pub(super) fn same_use(
     fs_type: Option<FsType>,
 ) -> Result<(), VolumeError> {
     let record = &volume.placed.record;
-    let (is, asked) = match (record.fs_type, fs_type) {
+    let (is, wanted) = match (record.fs_type, fs_type) {
         _ if record.mode != mode => (record.mode.as_str(), mode.as_str()),
-        (Some(is), Some(asked)) if is != asked => (is.as_str(), asked.as_str()),
+        (Some(is), Some(wanted)) if is != wanted => (is.as_str(), wanted.as_str()),
         _ => return Ok(()),
     };
     Err(VolumeError::Fs(RunError::Job(FsError::Incompatible {
         uuid: volume.uuid,
         is: is.to_owned(),
-        asked: asked.to_owned(),
+        asked: wanted.to_owned(),
     })))
 }

@@ -131,12 +131,12 @@ impl Volumes {
         };
         match self.sample(&volume.drive, job).await {
             Ok(usage) => {
-                let mut found = conditions(&usage);
+                let mut observed = conditions(&usage);
                 if self.meant_read_only(path) {
-                    found.retain(|condition| condition.reason != Reason::ReadOnly);
+                    observed.retain(|condition| condition.reason != Reason::ReadOnly);
                 }
                 self.inner.samples.put(uuid, usage.clone());
-                self.node.inventory().put_conditions(uuid, found);
+                self.node.inventory().put_conditions(uuid, observed);
                 self.record_space(uuid, &usage);
                 Ok(Sample {
                     usage,
@@ -186,12 +186,12 @@ impl Volumes {
         };
         let mut sample = self.stale(volume, path, None)?;
         let missing = mounts::missing(role, resolved);
-        let known = &mut sample.volume.conditions;
-        let is_told = |condition: &Condition| {
+        let current = &mut sample.volume.conditions;
+        let is_reported = |condition: &Condition| {
             condition.reason == Reason::WrongDevice || condition.reason == missing.reason
         };
-        if !known.iter().any(is_told) {
-            known.push(missing);
+        if !current.iter().any(is_reported) {
+            current.push(missing);
         }
         Ok(sample)
     }
@@ -211,7 +211,7 @@ impl Volumes {
     }
 
     /// Runs a job on a drive without a call for it, in the background slot.
-    pub async fn look_at<J: Job + Clone>(
+    pub async fn run_sample<J: Job + Clone>(
         &self,
         drive: &DriveId,
         job: J,
@@ -234,7 +234,7 @@ impl Volumes {
     }
 
     /// Returns permission to open the volume's mount point, held until dropped; None while it is being unmounted.
-    pub fn may_look_now(&self, uuid: Uuid) -> Option<OwnedRwLockReadGuard<()>> {
+    pub fn try_permit(&self, uuid: Uuid) -> Option<OwnedRwLockReadGuard<()>> {
         self.inner.samples.turn(uuid).try_read_owned().ok()
     }
 
@@ -252,16 +252,17 @@ impl Volumes {
     /// Records the conditions of a volume's space, from a sample.
     fn record_space(&self, uuid: Uuid, usage: &Usage) {
         let inventory = self.node.inventory();
-        let before = inventory.health(|registry| registry.seen(uuid, Source::Space).to_vec());
+        let before =
+            inventory.health(|registry| registry.conditions_of(uuid, Source::Space).to_vec());
         // A filesystem that cannot be read gives no evidence about its space.
         if usage.unreadable.is_some() || usage.total_bytes == 0 {
             return;
         }
         let snapshot = inventory.current();
-        let Some(known) = snapshot.volumes.get(&uuid) else {
+        let Some(volume) = snapshot.volumes.get(&uuid) else {
             return;
         };
-        let wrong = space::judge(known.placed.record.mode, usage, &before);
+        let wrong = space::judge(volume.placed.record.mode, usage, &before);
         inventory.record_conditions(Source::Space, std::iter::once(uuid), [(uuid, wrong)].into());
     }
 

@@ -107,7 +107,7 @@ impl Volumes {
         }
         self.node
             .inventory()
-            .update(|known| known.remembered.in_doubt.remove(name));
+            .update(|state| state.remembered.in_doubt.remove(name));
         // Before the answer: a doubt that returned after a restart could delete what was acknowledged since.
         self.inner.keeper.settle().await;
         self.inner.underway.end(uuid).await;
@@ -130,10 +130,10 @@ impl Volumes {
             drive: DriveRef::from(&drive.facts),
             repair: true,
         };
-        let looked = self
+        let read = self
             .node
             .run((&drive.id, Slot::Foreground), job, LOOK_DEADLINE);
-        let contents = looked.await.map_err(|error| {
+        let contents = read.await.map_err(|error| {
             let why = chain(&error);
             cannot_tell(format!("which gives no answer ({why})"))
         })?;
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn only_a_volume_recorded_as_being_created_on_a_drive_that_is_here_is_unfinished() {
-        let found = |record: RecordState, state: VolumeState, same: bool| {
+        let is_unfinished = |record: RecordState, state: VolumeState, same: bool| {
             let drive = drive("a", DriveState::Available, None);
             let of = volume(&drive, placed(1, record));
             let name = of.placed.record.name.clone();
@@ -162,10 +162,10 @@ mod tests {
             unfinished(&snapshot, &name).is_some()
         };
         let creating = || RecordState::Creating;
-        assert!(found(creating(), VolumeState::New, true));
-        assert!(!found(creating(), VolumeState::New, false));
-        assert!(!found(RecordState::New, VolumeState::New, true));
-        assert!(!found(creating(), VolumeState::Missing, true));
-        assert!(!found(creating(), VolumeState::Quarantined, true));
+        assert!(is_unfinished(creating(), VolumeState::New, true));
+        assert!(!is_unfinished(creating(), VolumeState::New, false));
+        assert!(!is_unfinished(RecordState::New, VolumeState::New, true));
+        assert!(!is_unfinished(creating(), VolumeState::Missing, true));
+        assert!(!is_unfinished(creating(), VolumeState::Quarantined, true));
     }
 }

@@ -154,7 +154,7 @@ impl Volumes {
             if let Some(volume) = volume {
                 self.node
                     .inventory()
-                    .update(|known| known.detached.insert(volume.uuid));
+                    .update(|state| state.detached.insert(volume.uuid));
             }
         }
         if let Some(volume) = volume {
@@ -227,7 +227,7 @@ impl Volumes {
         }
         self.node
             .inventory()
-            .update(|known| known.detached.remove(&volume.uuid));
+            .update(|state| state.detached.remove(&volume.uuid));
         Ok(())
     }
 

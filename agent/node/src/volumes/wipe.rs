@@ -96,7 +96,7 @@ pub(super) fn live_volumes(snapshot: &Snapshot, drive: &Drive) -> Option<String>
 fn going(snapshot: &Snapshot, drive: &Drive) -> Vec<uuid::Uuid> {
     let elsewhere = |reject: &drivebay_model::Reject| reject.code == RejectCode::OursElsewhere;
     let is_elsewhere = drive.rejects.iter().any(elsewhere);
-    let placed = drive.contents.iter().flat_map(|found| &found.volumes);
+    let placed = drive.contents.iter().flat_map(|contents| &contents.volumes);
     let goes = placed.map(|placed| placed.record.uuid).filter(|uuid| {
         let volume = snapshot.volumes.get(uuid);
         is_elsewhere || volume.is_some_and(|volume| !is_live(volume.state))

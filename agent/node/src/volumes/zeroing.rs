@@ -91,7 +91,7 @@ impl Volumes {
     /// Returns the kind of space that raw volumes of a class get.
     pub(super) fn raw_space_of(&self, class: &str) -> RawSpace {
         let mut classes = self.node.config().classes.iter();
-        let class = classes.find(|known| known.name == class);
+        let class = classes.find(|configured| configured.name == class);
         class.map_or_else(RawSpace::default, |class| class.raw_space)
     }
 

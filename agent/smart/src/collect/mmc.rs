@@ -8,7 +8,7 @@ use std::{
 use crate::facts::{Detail, Facts, Mmc};
 
 /// Reads the attributes in `device`, the card's directory in sysfs. None if it is no eMMC (an SD card reports no wear).
-pub(super) fn ask(device: &Path) -> io::Result<Option<Facts>> {
+pub(super) fn read_facts(device: &Path) -> io::Result<Option<Facts>> {
     let text = |name: &str| -> io::Result<String> {
         let read = fs::read_to_string(device.join(name));
         match read {

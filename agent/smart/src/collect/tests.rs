@@ -82,7 +82,7 @@ fn cat(text: &str, then: &str) -> Fake {
 }
 
 #[test]
-fn an_answer_is_read_whatever_the_exit_status_says() {
+fn an_answer_is_read_whatever_the_exit_status() {
     let fake = cat(fixtures::ATA_HDD, "exit 64");
     let Outcome::Answered(facts) = fake.poll(30_000) else {
         panic!("no answer");
@@ -100,7 +100,7 @@ fn text_before_the_json_is_no_garbage() {
 }
 
 #[test]
-fn a_missing_smartctl_is_said() {
+fn a_missing_smartctl_is_reported() {
     let path = tempfile::tempdir().unwrap();
     let env = vec![("PATH", path.path().as_os_str().to_owned())];
     let polled = run(&question(), Duration::from_secs(30), env);
@@ -108,7 +108,7 @@ fn a_missing_smartctl_is_said() {
 }
 
 #[test]
-fn a_smartctl_that_may_not_be_run_is_said() {
+fn a_smartctl_that_may_not_be_run_is_reported() {
     let fake = Fake::new("exit 0");
     let path = fake.file("smartctl");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
@@ -130,7 +130,7 @@ fn a_hanging_smartctl_is_killed_with_all_that_it_started() {
 }
 
 #[test]
-fn a_killed_smartctl_is_told_from_one_that_failed() {
+fn a_killed_smartctl_is_distinguished_from_one_that_failed() {
     let fake = cat(fixtures::NVME, "kill -9 $$");
     assert_eq!(reason(&fake.poll(30_000)), FailureReason::Killed);
     fake.is_gone();
@@ -144,8 +144,8 @@ fn garbage_is_quoted() {
     let Outcome::Failed(failure) = outcome else {
         panic!("no failure");
     };
-    for said in ["smartctl 6.6", "no such option", "1 (usage)"] {
-        assert!(failure.detail.contains(said), "{failure}");
+    for quoted in ["smartctl 6.6", "no such option", "1 (usage)"] {
+        assert!(failure.detail.contains(quoted), "{failure}");
     }
     fake.is_gone();
     let silent = Fake::new("exit 0");
@@ -154,7 +154,7 @@ fn garbage_is_quoted() {
 
 #[test]
 fn the_code_of_a_shell_that_finds_no_program_is_not_read_as_smartctls_bits() {
-    for (script, expected, said) in [
+    for (script, expected, detail) in [
         (
             "no-such-smartctl \"$@\"",
             FailureReason::Missing,
@@ -170,7 +170,7 @@ fn the_code_of_a_shell_that_finds_no_program_is_not_read_as_smartctls_bits() {
             panic!("no failure");
         };
         assert_eq!(failure.reason, expected);
-        assert!(failure.detail.contains(said), "{failure}");
+        assert!(failure.detail.contains(detail), "{failure}");
         assert!(!failure.detail.contains("usage"), "{failure}");
     }
     // The script ran smartctl, and could not run what comes after it.
@@ -182,7 +182,7 @@ fn the_code_of_a_shell_that_finds_no_program_is_not_read_as_smartctls_bits() {
 }
 
 #[test]
-fn a_truncated_output_is_told_from_garbage() {
+fn a_truncated_output_is_distinguished_from_garbage() {
     let fake = cat(&fixtures::NVME[..fixtures::NVME.len() / 2], "");
     assert_eq!(reason(&fake.poll(30_000)), FailureReason::Truncated);
     fake.is_gone();
@@ -226,7 +226,7 @@ fn the_exit_status_of_the_process_counts_too() {
 }
 
 #[test]
-fn what_there_is_to_ask_depends_on_the_drive() {
+fn the_arguments_depend_on_the_drive() {
     let words = |poll: &Poll| {
         let words = poll.arguments();
         let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap()).collect();
@@ -252,7 +252,7 @@ fn what_there_is_to_ask_depends_on_the_drive() {
 }
 
 #[test]
-fn virtual_and_remote_drives_are_not_asked_unless_the_operator_says_how() {
+fn virtual_and_remote_drives_are_not_polled_unless_the_operator_gives_a_type() {
     let mut drive = samples::facts("sda");
     let history = History::default();
     drive.transport = Transport::Sata;
@@ -283,7 +283,7 @@ fn a_device_type_is_a_word_and_never_an_option() {
 }
 
 #[test]
-fn an_emmc_is_asked_by_sysfs_and_judged_by_its_reserved_blocks_and_its_wear() {
+fn an_emmc_is_polled_by_sysfs_and_judged_by_its_reserved_blocks_and_its_wear() {
     let sys = tempfile::tempdir().unwrap();
     let device = mmc::directory(sys.path(), "mmcblk0");
     std::fs::create_dir_all(&device).unwrap();
@@ -296,7 +296,7 @@ fn an_emmc_is_asked_by_sysfs_and_judged_by_its_reserved_blocks_and_its_wear() {
         Some(Path::new("/sys/class/block/mmcblk0/device"))
     );
     question.mmc = Some(device.clone());
-    let ask = || {
+    let poll_and_judge = || {
         let mut history = History::default();
         let outcome = poll(&question).outcome;
         judge(&outcome, &mut history, 1, &Thresholds::default(), None)
@@ -305,12 +305,12 @@ fn an_emmc_is_asked_by_sysfs_and_judged_by_its_reserved_blocks_and_its_wear() {
 
     // An SD card has neither; an eMMC from before version 5.0 shows zeros.
     write("type", "SD\n");
-    assert_eq!(failure(&ask()), Some(FailureReason::Unsupported));
+    assert_eq!(failure(&poll_and_judge()), Some(FailureReason::Unsupported));
     write("type", "MMC\n");
-    assert_eq!(failure(&ask()), Some(FailureReason::NoData));
+    assert_eq!(failure(&poll_and_judge()), Some(FailureReason::NoData));
     write("life_time", "0x00 0x00\n");
     write("pre_eol_info", "0x00\n");
-    assert_eq!(failure(&ask()), Some(FailureReason::NoData));
+    assert_eq!(failure(&poll_and_judge()), Some(FailureReason::NoData));
 
     // Life time, reserved blocks, verdict, code, wear: each on both sides of its threshold.
     let cases = [
@@ -362,14 +362,20 @@ fn an_emmc_is_asked_by_sysfs_and_judged_by_its_reserved_blocks_and_its_wear() {
     for (life, eol, verdict, code, wear) in cases {
         write("life_time", life);
         write("pre_eol_info", eol);
-        let seen = ask();
-        assert_eq!(seen.verdict, verdict, "{life}, {eol}");
-        assert_eq!(seen.findings.first().map(|found| found.code), code);
+        let assessment = poll_and_judge();
+        assert_eq!(assessment.verdict, verdict, "{life}, {eol}");
         assert_eq!(
-            seen.conditions.first().map(|found| found.level),
+            assessment.findings.first().map(|finding| finding.code),
+            code
+        );
+        assert_eq!(
+            assessment
+                .conditions
+                .first()
+                .map(|condition| condition.level),
             wear,
             "{life}"
         );
-        assert_eq!(failure(&seen), None);
+        assert_eq!(failure(&assessment), None);
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn error_log(root: Node<'_>) -> (Option<Vec<LoggedError>>, Vec<Logged
         let empty = kinds.iter().any(|kind| kind.get("count").u64() == Some(0));
         return (empty.then(Vec::new), Vec::new());
     };
-    let (mut found, mut places) = (Vec::new(), Vec::new());
+    let (mut errors, mut places) = (Vec::new(), Vec::new());
     for entry in log.get("table").items().take(MOST) {
         let description = entry.get("error_description").text(DESCRIPTION);
         let command = entry
@@ -44,7 +44,7 @@ pub(super) fn error_log(root: Node<'_>) -> (Option<Vec<LoggedError>>, Vec<Logged
         let error = entry.path(&["completion_registers", "error"]).u64();
         if is_uncorrectable(&description, error, command) {
             let number = entry.get("error_number").u64().unwrap_or(0);
-            found.push(LoggedError {
+            errors.push(LoggedError {
                 number,
                 hours: entry.get("lifetime_hours").u64(),
             });
@@ -53,7 +53,7 @@ pub(super) fn error_log(root: Node<'_>) -> (Option<Vec<LoggedError>>, Vec<Logged
         }
     }
     (
-        Some(LoggedError::newest(found)),
+        Some(LoggedError::newest(errors)),
         LoggedPlace::newest(places),
     )
 }

@@ -12,17 +12,17 @@ pub fn documents(bytes: &[u8]) -> Result<Vec<Vec<u8>>, ParseError> {
     if clean.trim_ascii_start().starts_with(b"[") {
         return in_array(&clean);
     }
-    let mut found: Vec<Vec<u8>> = Vec::new();
+    let mut outputs: Vec<Vec<u8>> = Vec::new();
     let mut from = 0;
-    while let Some((start, end)) = next(bytes, &clean, from, found.is_empty()) {
-        found.extend(clean.get(start..end).map(<[u8]>::to_vec));
+    while let Some((start, end)) = next(bytes, &clean, from, outputs.is_empty()) {
+        outputs.extend(clean.get(start..end).map(<[u8]>::to_vec));
         from = end;
     }
-    if found.is_empty() {
+    if outputs.is_empty() {
         // Parsing it reports the error.
-        found.push(bytes.to_vec());
+        outputs.push(bytes.to_vec());
     }
-    Ok(found)
+    Ok(outputs)
 }
 
 fn in_array(clean: &[u8]) -> Result<Vec<Vec<u8>>, ParseError> {
@@ -70,8 +70,8 @@ mod tests {
     use super::*;
 
     fn split(text: &str) -> Vec<String> {
-        let found = documents(text.as_bytes()).unwrap().into_iter();
-        found.map(|one| String::from_utf8(one).unwrap()).collect()
+        let outputs = documents(text.as_bytes()).unwrap().into_iter();
+        outputs.map(|one| String::from_utf8(one).unwrap()).collect()
     }
 
     #[test]

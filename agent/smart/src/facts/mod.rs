@@ -211,8 +211,8 @@ impl LoggedPlace {
     /// Returns the newest entries of one log, one for each sector, the newest first; at most `MOST_PLACES`.
     fn newest(mut all: Vec<Self>) -> Vec<Self> {
         all.sort_unstable_by(|a, b| b.cmp(a));
-        let mut known = BTreeSet::new();
-        all.retain(|place| known.insert(place.lba));
+        let mut lbas = BTreeSet::new();
+        all.retain(|place| lbas.insert(place.lba));
         all.truncate(MOST_PLACES);
         all
     }
@@ -247,8 +247,8 @@ impl Facts {
     }
 
     /// True if there is data from which a verdict can be derived. A status of "passed" alone is no proof of health.
-    pub fn tells_health(&self) -> bool {
-        plausible::tells_health(self)
+    pub fn has_health_data(&self) -> bool {
+        plausible::has_health_data(self)
     }
 
     /// Returns the self-tests, the newest first.

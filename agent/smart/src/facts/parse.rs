@@ -263,7 +263,7 @@ fn messages(root: Node<'_>) -> Vec<Message> {
 /// Returns the power mode. smartctl 7.5 has a section for it; earlier versions report it in a message if they do not wake a drive.
 fn power_mode(root: Node<'_>, messages: &[Message]) -> String {
     let mode = root.get("power_mode");
-    let said = [
+    let reported = [
         mode.get("ata_string"),
         mode.get("scsi_string"),
         mode.get("string"),
@@ -273,7 +273,8 @@ fn power_mode(root: Node<'_>, messages: &[Message]) -> String {
     .map(|node| node.text(NAME))
     .into_iter()
     .find(|text| !text.is_empty());
-    said.or_else(|| messages.iter().find_map(|message| sleeping(&message.text)))
+    reported
+        .or_else(|| messages.iter().find_map(|message| sleeping(&message.text)))
         .unwrap_or_default()
 }
 

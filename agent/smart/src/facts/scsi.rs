@@ -142,7 +142,7 @@ fn background_status(status: Node<'_>) -> Option<u64> {
 }
 
 fn background_errors(scan: Node<'_>) -> (Option<Vec<LoggedError>>, Vec<LoggedPlace>) {
-    let (mut found, mut places) = (Vec::new(), Vec::new());
+    let (mut errors, mut places) = (Vec::new(), Vec::new());
     let results = scan.members().filter(|(key, _)| key.starts_with("result_"));
     for (_, result) in results.take(RESULTS) {
         let sense_key = result.get("sense_key");
@@ -150,7 +150,7 @@ fn background_errors(scan: Node<'_>) -> (Option<Vec<LoggedError>>, Vec<LoggedPla
         let is_error = matches!(sense_key, Some(MEDIUM_ERROR | HARDWARE_ERROR));
         if is_error && !is_recovered(result.get("reassign_status")) {
             let minutes = result.path(&["accumulated_power_on", "minutes"]).u64();
-            found.push(LoggedError {
+            errors.push(LoggedError {
                 number: minutes.unwrap_or(0),
                 hours: minutes.map(|minutes| minutes / 60),
             });
@@ -161,9 +161,9 @@ fn background_errors(scan: Node<'_>) -> (Option<Vec<LoggedError>>, Vec<LoggedPla
             }
         }
     }
-    let found = LoggedError::newest(found);
+    let errors = LoggedError::newest(errors);
     (
-        scan.is_object().then_some(found),
+        scan.is_object().then_some(errors),
         LoggedPlace::newest(places),
     )
 }

@@ -124,14 +124,14 @@ fn reads_that_an_nvme_drive_lost_are_context_with_their_places() {
     assert_eq!(places, [771, 16]);
     // Context: the verdict is that of the counters.
     let outcome = of_facts(facts);
-    let seen = judge(
+    let assessment = judge(
         &outcome,
         &mut History::default(),
         0,
         &Thresholds::default(),
         None,
     );
-    assert_eq!(seen.verdict.as_str(), "GOOD");
+    assert_eq!(assessment.verdict.as_str(), "GOOD");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn the_protocol_is_the_drives_not_the_bridges() {
     ] {
         let text = fixtures::ALL
             .iter()
-            .find(|(known, _)| *known == name)
+            .find(|(candidate, _)| *candidate == name)
             .unwrap()
             .1;
         let facts = parse(text.as_bytes()).unwrap();
@@ -202,7 +202,7 @@ fn a_status_that_is_missing_is_taken_from_the_exit_status() {
 }
 
 #[test]
-fn each_broken_output_says_what_is_wrong_with_it() {
+fn each_broken_output_has_its_own_error() {
     assert_eq!(parse(b" \n"), Err(ParseError::Empty));
     assert_eq!(
         parse(&vec![b' '; MAX_BYTES + 1]),
@@ -245,19 +245,19 @@ fn text_around_the_json_and_odd_bytes_in_it_lose_nothing() {
 }
 
 #[test]
-fn a_drive_that_sleeps_is_told_from_one_that_cannot_be_opened() {
+fn a_drive_that_sleeps_is_distinguished_from_one_that_cannot_be_opened() {
     use crate::{FailureReason, Outcome};
     let outcome = |name: &str| {
         let text = fixtures::ALL
             .iter()
-            .find(|(known, _)| *known == name)
+            .find(|(candidate, _)| *candidate == name)
             .unwrap()
             .1;
         of_bytes(text.as_bytes())
     };
     assert_eq!(outcome("standby-message"), Outcome::Standby);
     assert_eq!(outcome("standby-power-mode"), Outcome::Standby);
-    for (name, reason, said) in [
+    for (name, reason, detail) in [
         ("open-failed", FailureReason::OpenFailed, "No such device"),
         (
             "unknown-bridge",
@@ -269,17 +269,17 @@ fn a_drive_that_sleeps_is_told_from_one_that_cannot_be_opened() {
             panic!("{name} did not fail");
         };
         assert_eq!(failure.reason, reason);
-        assert!(failure.detail.contains(said), "{failure}");
+        assert!(failure.detail.contains(detail), "{failure}");
     }
     // Health data in the answer counts, with bit 1 and a message too.
-    let told = changed(
+    let answer = changed(
         fixtures::ATA_HDD,
         &[
             ("smartctl.exit_status", json!(2)),
             ("power_mode", json!({"ata_string": "STANDBY"})),
         ],
     );
-    assert!(matches!(of_facts(told), Outcome::Answered(_)));
+    assert!(matches!(of_facts(answer), Outcome::Answered(_)));
 }
 
 /// Returns every position in a document, as a JSON pointer.

@@ -47,10 +47,10 @@ impl History {
         }
         let same = |a: &RuleFinding, b: &RuleFinding| (a.code, &a.subject) == (b.code, &b.subject);
         for reason in &mut self.reasons {
-            let found = self.findings.iter().find(|finding| same(finding, reason));
+            let current = self.findings.iter().find(|finding| same(finding, reason));
             let hangs = self.hanging && reason.code == SmartCode::ProbeHang;
             // A finding that does not hold any more is no current state.
-            reason.acknowledged = found.map_or(!hangs, |finding| finding.acknowledged);
+            reason.acknowledged = current.map_or(!hangs, |finding| finding.acknowledged);
         }
         self.clean_polls = 0;
         self.clean_since = None;

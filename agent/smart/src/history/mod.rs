@@ -249,11 +249,11 @@ pub enum HistoryError {
     },
     /// Written by a newer agent.
     #[error(
-        "the drive's health history is of version {found}, this agent knows {VERSION}; run the newer agent, or move the file aside to begin a new one"
+        "the drive's health history is of version {version}, this agent knows {VERSION}; run the newer agent, or move the file aside to begin a new one"
     )]
     Version {
         /// Version in the file.
-        found: u32,
+        version: u32,
     },
 }
 
@@ -297,7 +297,7 @@ impl History {
         // The version first: a newer format may not parse as this one.
         let Version { version } = serde_json::from_slice(bytes).map_err(HistoryError::Damaged)?;
         if version != VERSION {
-            return Err(HistoryError::Version { found: version });
+            return Err(HistoryError::Version { version });
         }
         serde_json::from_slice(bytes).map_err(HistoryError::Damaged)
     }
@@ -383,7 +383,7 @@ impl History {
     }
 
     /// Returns the state from earlier polls that the rules need.
-    pub fn known(&self) -> EarlierPolls {
+    pub fn earlier_polls(&self) -> EarlierPolls {
         EarlierPolls {
             levels: self.acknowledged.clone(),
             overheating: self.overheating,

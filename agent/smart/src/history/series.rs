@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_while_nobody_looked_is_not_taken_for_growth_today() {
+    fn growth_without_polls_is_not_taken_for_growth_today() {
         let mut series = Series::new(0, START);
         let trend = series.observe(50, START + 30 * DAY);
         assert_eq!((trend.day, trend.week), (None, None));

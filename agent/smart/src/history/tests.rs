@@ -255,7 +255,7 @@ fn an_acknowledgement_is_of_what_was_shown_not_of_what_comes_with_it() {
 }
 
 #[test]
-fn what_the_drive_says_of_itself_cannot_be_acknowledged_away() {
+fn the_drives_own_failed_status_cannot_be_acknowledged_away() {
     let mut bench = Bench::new();
     let failed = Outcome::Answered(Box::new(changed(
         ATA_HDD,
@@ -347,7 +347,7 @@ fn another_drive_begins_anew() {
 }
 
 #[test]
-fn not_knowing_keeps_the_last_verdict_and_says_that_it_is_old() {
+fn not_knowing_keeps_the_last_verdict_and_marks_it_stale() {
     for (first, verdict) in [(pending(0), Verdict::Good), (pending(1), Verdict::Suspect)] {
         let mut bench = Bench::new();
         assert!(!bench.at(START, &first).stale);
@@ -442,7 +442,7 @@ fn the_form_on_disk_is_versioned() {
     );
     assert!(matches!(
         History::from_json(br#"{"version": 2, "verdict": {"new": "form"}}"#),
-        Err(HistoryError::Version { found: 2 })
+        Err(HistoryError::Version { version: 2 })
     ));
     for broken in ["", "{}", "[]", r#"{"version": 1, "verdict": "FINE"}"#] {
         assert!(matches!(
@@ -604,7 +604,7 @@ fn a_placeholder_does_not_make_another_drive_the_one_before_it() {
 }
 
 #[test]
-fn a_poll_without_an_answer_keeps_what_the_last_answer_told() {
+fn a_poll_without_an_answer_keeps_the_conditions_of_the_last_answer() {
     let mut bench = Bench::new();
     let worn = Outcome::Answered(Box::new(changed(
         NVME,
@@ -614,11 +614,11 @@ fn a_poll_without_an_answer_keeps_what_the_last_answer_told() {
         )],
     )));
     bench.at(START, &worn);
-    let told = bench.history.conditions().to_vec();
-    assert_eq!(told.len(), 1, "{told:?}");
+    let conditions = bench.history.conditions().to_vec();
+    assert_eq!(conditions.len(), 1, "{conditions:?}");
     bench.at(START + HOUR, &failure(FailureReason::Timeout));
     bench.at(START + 2 * HOUR, &Outcome::Standby);
-    assert_eq!(bench.history.conditions(), told);
+    assert_eq!(bench.history.conditions(), conditions);
     let bytes = bench.history.to_json().unwrap();
-    assert_eq!(History::from_json(&bytes).unwrap().conditions(), told);
+    assert_eq!(History::from_json(&bytes).unwrap().conditions(), conditions);
 }

@@ -79,8 +79,9 @@ impl Declared {
             return Some(format!("it is not between {from} and {to} {}", self.unit));
         }
         let mut contradictions = self.contradictions.iter();
-        let found = contradictions.find(|contradiction| (contradiction.holds)(facts, value));
-        found.map(|contradiction| contradiction.reason.to_owned())
+        let contradiction =
+            contradictions.find(|contradiction| (contradiction.holds)(facts, value));
+        contradiction.map(|contradiction| contradiction.reason.to_owned())
     }
 
     /// Returns name, unit, range and contradictions, for documents.

@@ -72,7 +72,7 @@ pub(crate) fn summary(facts: &Facts) -> Option<(usize, String)> {
     let all = dropped(facts);
     let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
     for Dropped { field, reason, .. } in &all {
-        match by_reason.iter_mut().find(|(known, _)| known == reason) {
+        match by_reason.iter_mut().find(|(listed, _)| listed == reason) {
             Some((_, fields)) => fields.push(field),
             None => by_reason.push((reason, vec![field])),
         }
@@ -88,7 +88,7 @@ pub(crate) fn summary(facts: &Facts) -> Option<(usize, String)> {
 
 /// True if any data is left that could be evidence of a failure: a counter of failures, or a vendor's threshold. A threshold is not enough
 /// if counters were dropped: the drive would be GOOD by omission.
-pub(crate) fn tells_health(facts: &Facts) -> bool {
+pub(crate) fn has_health_data(facts: &Facts) -> bool {
     let failures = || FIELDS.iter().filter(|declared| declared.is_failure);
     if facts.status() == Some(false) || failures().any(|field| field.value(facts).is_some()) {
         return true;

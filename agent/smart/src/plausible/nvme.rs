@@ -61,9 +61,9 @@ pub(crate) fn is_filled_in(nvme: &Nvme) -> bool {
         nvme.bytes_read,
         nvme.bytes_written,
     ];
-    let mut said = numbers.into_iter().flatten();
+    let mut reported = numbers.into_iter().flatten();
     let is_ones = numbers[0] == Some(ALL_ONES) && available_spare.is_none_or(|spare| spare > 100);
-    said.any(|number| number > 0) && !is_ones
+    reported.any(|number| number > 0) && !is_ones
 }
 
 /// True for each number of a log that the controller did not fill in.

@@ -344,7 +344,7 @@ fn no_fixture_of_a_healthy_drive_loses_a_counter() {
 }
 
 #[test]
-fn a_drive_whose_only_counter_was_dropped_is_unknown_and_says_why() {
+fn a_drive_whose_only_counter_was_dropped_is_unknown_with_the_reason() {
     let table = |raw: u64| {
         json!([
             {"id": 9, "name": "Power_On_Hours", "value": 90, "worst": 90, "thresh": 0, "raw": {"value": 9000}},
@@ -361,9 +361,9 @@ fn a_drive_whose_only_counter_was_dropped_is_unknown_and_says_why() {
         judged(changed(ATA_SSD, &changes))
     };
     assert_eq!(of(0).verdict, Verdict::Good);
-    let seen = of(173_870_933);
-    assert_eq!(seen.verdict, Verdict::Unknown, "{seen:?}");
-    let failure = seen.failure.unwrap();
+    let assessment = of(173_870_933);
+    assert_eq!(assessment.verdict, Verdict::Unknown, "{assessment:?}");
+    let failure = assessment.failure.unwrap();
     assert!(
         failure.detail.contains("Reported_Uncorrect (187)"),
         "{failure}"
@@ -377,9 +377,9 @@ fn a_bare_passed_is_unknown_and_one_vendor_threshold_is_enough() {
         ("ata_device_statistics", Value::Null),
         ("ata_pending_defects_log", Value::Null),
     ];
-    let seen = judged(changed(ATA_SSD, &bare));
-    assert_eq!(seen.verdict, Verdict::Unknown, "{seen:?}");
-    let failure = seen.failure.unwrap();
+    let assessment = judged(changed(ATA_SSD, &bare));
+    assert_eq!(assessment.verdict, Verdict::Unknown, "{assessment:?}");
+    let failure = assessment.failure.unwrap();
     assert!(failure.detail.contains("no proof of health"), "{failure}");
     let table = |thresh: u64| {
         let row = json!([{"id": 232, "name": "Available_Reservd_Space", "value": 100, "worst": 100, "thresh": thresh,
@@ -403,10 +403,10 @@ fn a_bare_passed_is_unknown_and_one_vendor_threshold_is_enough() {
 #[test]
 fn an_empty_nvme_log_is_unknown_and_one_number_in_it_is_enough() {
     let empty = include_str!("../fixtures/wanted/nvme-all-zero-1.json");
-    let seen = judged(changed(empty, &[]));
-    assert_eq!(seen.verdict, Verdict::Unknown);
+    let assessment = judged(changed(empty, &[]));
+    assert_eq!(assessment.verdict, Verdict::Unknown);
     // One reason is shown once.
-    let message = &seen.conditions[0].message;
+    let message = &assessment.conditions[0].message;
     assert_eq!(message.matches("zeros or ones").count(), 1, "{message}");
     for (key, value) in [
         ("available_spare", 100),
@@ -414,8 +414,8 @@ fn an_empty_nvme_log_is_unknown_and_one_number_in_it_is_enough() {
         ("host_writes", 1),
     ] {
         let place = format!("{LOG}.{key}");
-        let seen = judged(changed(empty, &[(&place, json!(value))]));
-        assert_eq!(seen.verdict, Verdict::Good, "{key}");
+        let assessment = judged(changed(empty, &[(&place, json!(value))]));
+        assert_eq!(assessment.verdict, Verdict::Good, "{key}");
     }
     let warning = [(
         "nvme_smart_health_information_log.critical_warning",
@@ -434,9 +434,9 @@ fn a_status_made_of_a_warning_of_ones_is_no_status() {
         ("smart_status.passed", json!(false)),
         ("smartctl.exit_status", json!(8)),
     ];
-    let seen = judged(changed(NVME, &ones));
-    assert_eq!(seen.findings, []);
-    assert_eq!(seen.verdict, Verdict::Good, "{seen:?}");
+    let assessment = judged(changed(NVME, &ones));
+    assert_eq!(assessment.findings, []);
+    assert_eq!(assessment.verdict, Verdict::Good, "{assessment:?}");
 }
 
 #[test]

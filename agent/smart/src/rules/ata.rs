@@ -45,8 +45,8 @@ fn ratio(facts: &Facts) -> u64 {
 /// physical ones. The device statistics, which count logical ones, decide.
 fn per_physical(facts: &Facts) -> u64 {
     let ratio = ratio(facts);
-    let known = |field| number(facts, field).filter(|count| *count > 0);
-    let replaced = known(Field::Reallocated).zip(known(Field::StatisticReallocated));
+    let nonzero = |field| number(facts, field).filter(|count| *count > 0);
+    let replaced = nonzero(Field::Reallocated).zip(nonzero(Field::StatisticReallocated));
     match replaced {
         _ if facts.rotational == Some(false) => 1,
         Some((counted, logical)) if counted == logical => ratio,
@@ -99,15 +99,15 @@ pub(super) fn pending_defects(input: &Input<'_>) -> Option<Hit> {
 /// Returns the Number of Reallocated Logical Sectors, in physical sectors, if it is more than attribute 5 has.
 pub(super) fn reallocated_by_statistics(input: &Input<'_>) -> Option<Hit> {
     let sectors = number(input.facts, Field::StatisticReallocated)? / ratio(input.facts);
-    let known = reallocated(input).map_or(0, |hit| hit.value);
-    (sectors > known).then(|| Hit::value(sectors))
+    let counted = reallocated(input).map_or(0, |hit| hit.value);
+    (sectors > counted).then(|| Hit::value(sectors))
 }
 
 /// Returns the Number of Reported Uncorrectable Errors, if it is more than attribute 187 has.
 pub(super) fn uncorrectable_by_statistics(input: &Input<'_>) -> Option<Hit> {
     let errors = number(input.facts, Field::StatisticUncorrectable)?;
-    let known = number(input.facts, Field::ReportedUncorrect).unwrap_or(0);
-    (errors > known).then(|| Hit::value(errors))
+    let counted = number(input.facts, Field::ReportedUncorrect).unwrap_or(0);
+    (errors > counted).then(|| Hit::value(errors))
 }
 
 /// Returns the entries of the error log about unreadable data that are not outdated.

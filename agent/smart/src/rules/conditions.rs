@@ -196,7 +196,7 @@ pub(super) static RULES: &[ConditionRule] = &[
 
 impl ConditionRule {
     /// Returns the value and the threshold that it was compared with, if the rule matches.
-    fn hit(&self, input: &Input<'_>, known: &EarlierPolls) -> Option<RuleMatch> {
+    fn hit(&self, input: &Input<'_>, earlier: &EarlierPolls) -> Option<RuleMatch> {
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let reached = |value: u64, limit: Limit| {
             let limit = limit.of(input.limits);
@@ -205,7 +205,7 @@ impl ConditionRule {
         match self.test {
             Test::Used(limit) => reached(wear(input.facts)?.percent, limit),
             Test::Grew(counter, limit) => reached(input.trends.get(counter)?.week?, limit),
-            Test::Hot => hot(input.facts, known, input.limits),
+            Test::Hot => hot(input.facts, earlier, input.limits),
             Test::Dropped => implausible(input.facts),
         }
     }
@@ -246,16 +246,16 @@ impl ConditionRule {
     }
 }
 
-pub(super) fn judge(input: &Input<'_>, known: &EarlierPolls) -> Vec<SmartCondition> {
-    let mut found: Vec<SmartCondition> = Vec::new();
+pub(super) fn judge(input: &Input<'_>, earlier: &EarlierPolls) -> Vec<SmartCondition> {
+    let mut conditions: Vec<SmartCondition> = Vec::new();
     for rule in RULES {
-        if found.iter().any(|one| one.kind == rule.kind) {
+        if conditions.iter().any(|one| one.kind == rule.kind) {
             continue;
         }
-        let Some(hit) = rule.hit(input, known) else {
+        let Some(hit) = rule.hit(input, earlier) else {
             continue;
         };
-        found.push(SmartCondition {
+        conditions.push(SmartCondition {
             kind: rule.kind,
             level: rule.level,
             value: hit.value,
@@ -263,7 +263,7 @@ pub(super) fn judge(input: &Input<'_>, known: &EarlierPolls) -> Vec<SmartConditi
             message: rule.message(hit.threshold, &hit.what),
         });
     }
-    found
+    conditions
 }
 
 /// Returns the limit for a drive's temperature, degrees Celsius: its own operating limit, else the one for its kind. A limit at which it is
@@ -307,11 +307,11 @@ fn implausible(facts: &Facts) -> Option<RuleMatch> {
     })
 }
 
-fn hot(facts: &Facts, known: &EarlierPolls, limits: &Thresholds) -> Option<RuleMatch> {
+fn hot(facts: &Facts, earlier: &EarlierPolls, limits: &Thresholds) -> Option<RuleMatch> {
     let limit = temperature_limit(facts, limits);
     let warned = nvme::is_hot(facts) || scsi::is_hot(facts);
     let now = facts.temperature.current;
-    let from = if known.overheating {
+    let from = if earlier.overheating {
         limit.saturating_sub(limits.cool_by).saturating_add(1)
     } else {
         limit

@@ -27,7 +27,11 @@ fn polled(
 }
 
 fn codes(assessment: &Assessment) -> Vec<SmartCode> {
-    assessment.findings.iter().map(|found| found.code).collect()
+    assessment
+        .findings
+        .iter()
+        .map(|finding| finding.code)
+        .collect()
 }
 
 /// Returns the conditions of the drive; dropped values have tests of their own.
@@ -55,10 +59,10 @@ const WORN_OUT: [(ConditionKind, ConditionLevel); 1] =
 fn an_nvme_drive_that_warns_only_of_its_used_endurance_is_suspect_and_can_be_acknowledged() {
     const LOG: &str = "nvme_smart_health_information_log";
     let mut history = History::default();
-    let seen = polled("nvme-worn-out", &[], &mut history, NOW, None);
-    assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
-    assert_eq!(codes(&seen), [SmartCode::EnduranceExhausted]);
-    assert_eq!(conditions(&seen), WORN_OUT);
+    let assessment = polled("nvme-worn-out", &[], &mut history, NOW, None);
+    assert_eq!(assessment.verdict, Verdict::Suspect, "{assessment:?}");
+    assert_eq!(codes(&assessment), [SmartCode::EnduranceExhausted]);
+    assert_eq!(conditions(&assessment), WORN_OUT);
     // One more percent of wear is no change.
     let more = (format!("{LOG}.percentage_used"), json!(101));
     let after = polled(
@@ -79,8 +83,8 @@ fn an_nvme_drive_that_warns_only_of_its_used_endurance_is_suspect_and_can_be_ack
         ("critical_warning", json!(4 | 1), Verdict::Bad),
     ] {
         let place = format!("{LOG}.{field}");
-        let seen = judged("nvme-worn-out", &[(&place, value)]);
-        assert_eq!(seen.verdict, verdict, "{field}: {seen:?}");
+        let assessment = judged("nvme-worn-out", &[(&place, value)]);
+        assert_eq!(assessment.verdict, verdict, "{field}: {assessment:?}");
     }
 }
 
@@ -90,18 +94,18 @@ fn a_sas_drive_that_predicts_only_the_end_of_its_endurance_is_suspect() {
         ("smart_status.scsi.ascq", json!(0x73)),
         ("scsi_percentage_used_endurance_indicator", json!(100)),
     ];
-    let seen = judged("scsi-prediction-test-mode", &changes);
-    assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
-    assert_eq!(codes(&seen), [SmartCode::EnduranceExhausted]);
-    assert_eq!(conditions(&seen), WORN_OUT);
+    let assessment = judged("scsi-prediction-test-mode", &changes);
+    assert_eq!(assessment.verdict, Verdict::Suspect, "{assessment:?}");
+    assert_eq!(codes(&assessment), [SmartCode::EnduranceExhausted]);
+    assert_eq!(conditions(&assessment), WORN_OUT);
 }
 
 #[test]
 fn attributes_that_a_drive_does_not_fill_in_do_not_make_it_worn() {
     assert_eq!(worn("ata-sandforce-unlisted", &[]), None);
-    let seen = judged("ata-sandforce-unlisted", &[]);
-    assert_eq!(seen.verdict, Verdict::Good, "{seen:?}");
-    assert_eq!(conditions(&seen), []);
+    let assessment = judged("ata-sandforce-unlisted", &[]);
+    assert_eq!(assessment.verdict, Verdict::Good, "{assessment:?}");
+    assert_eq!(conditions(&assessment), []);
     // smartctl's own guess derives from the same attributes.
     let guess = [("endurance_used.current_percent", json!(100))];
     assert_eq!(worn("ata-sandforce-unlisted", &guess), None);
@@ -222,8 +226,11 @@ fn every_vendors_name_for_the_life_left_or_used_is_known_and_zero_is_real() {
 
 #[test]
 fn a_count_of_corrected_cells_is_not_a_pending_sector() {
-    let seen = judged("ata-mx500", &[]);
-    assert_eq!((seen.verdict, codes(&seen)), (Verdict::Good, vec![]));
+    let assessment = judged("ata-mx500", &[]);
+    assert_eq!(
+        (assessment.verdict, codes(&assessment)),
+        (Verdict::Good, vec![])
+    );
     // Older databases of smartctl name it as on any drive.
     let older = [("attr 197 name", json!("Current_Pending_Sector"))];
     assert_eq!(judged("ata-mx500", &older).verdict, Verdict::Good);
@@ -236,10 +243,10 @@ fn a_count_of_corrected_cells_is_not_a_pending_sector() {
 
 #[test]
 fn a_thousand_grown_defects_or_a_halted_scan_are_bad() {
-    let seen = judged("scsi-grown-defects", &[]);
-    assert_eq!(seen.verdict, Verdict::Bad, "{seen:?}");
-    assert!(codes(&seen).contains(&SmartCode::GrownDefectsMany));
-    assert!(codes(&seen).contains(&SmartCode::BackgroundScanHalted));
+    let assessment = judged("scsi-grown-defects", &[]);
+    assert_eq!(assessment.verdict, Verdict::Bad, "{assessment:?}");
+    assert!(codes(&assessment).contains(&SmartCode::GrownDefectsMany));
+    assert!(codes(&assessment).contains(&SmartCode::BackgroundScanHalted));
     let none = ("scsi_background_scan", Value::Null);
     let many = |count: u64| {
         let changes = [none.clone(), ("scsi_grown_defect_list", json!(count))];
@@ -256,35 +263,38 @@ fn a_thousand_grown_defects_or_a_halted_scan_are_bad() {
             ("scsi_background_scan.status", status),
             ("scsi_background_scan.result_2", Value::Null),
         ];
-        let seen = judged("scsi-grown-defects", &changes);
-        assert_eq!(codes(&seen), [SmartCode::BackgroundScanHalted]);
-        assert_eq!(seen.verdict, Verdict::Bad);
+        let assessment = judged("scsi-grown-defects", &changes);
+        assert_eq!(codes(&assessment), [SmartCode::BackgroundScanHalted]);
+        assert_eq!(assessment.verdict, Verdict::Bad);
     }
 }
 
 #[test]
 fn what_a_background_scan_could_not_read_is_suspect_and_what_it_recovered_is_not() {
-    let seen = judged("scsi-background-errors", &[]);
-    assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
-    assert_eq!(codes(&seen), [SmartCode::BackgroundScanErrors]);
-    assert_eq!(seen.findings[0].value, 2);
+    let assessment = judged("scsi-background-errors", &[]);
+    assert_eq!(assessment.verdict, Verdict::Suspect, "{assessment:?}");
+    assert_eq!(codes(&assessment), [SmartCode::BackgroundScanErrors]);
+    assert_eq!(assessment.findings[0].value, 2);
     let recovered = [
         ("scsi_background_scan.result_2", Value::Null),
         ("scsi_background_scan.result_3", Value::Null),
     ];
-    let seen = judged("scsi-background-errors", &recovered);
-    assert_eq!((seen.verdict, codes(&seen)), (Verdict::Good, vec![]));
+    let assessment = judged("scsi-background-errors", &recovered);
+    assert_eq!(
+        (assessment.verdict, codes(&assessment)),
+        (Verdict::Good, vec![])
+    );
     for result in [&recovered[..1], &recovered[1..]] {
-        let seen = judged("scsi-background-errors", result);
-        assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
+        let assessment = judged("scsi-background-errors", result);
+        assert_eq!(assessment.verdict, Verdict::Suspect, "{assessment:?}");
     }
 }
 
 #[test]
 fn errors_in_the_error_log_count_where_no_attribute_counts_them() {
-    let seen = judged("ata-error-log", &[]);
-    assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
-    assert_eq!(codes(&seen), [SmartCode::ReportedUncorrect]);
+    let assessment = judged("ata-error-log", &[]);
+    assert_eq!(assessment.verdict, Verdict::Suspect, "{assessment:?}");
+    assert_eq!(codes(&assessment), [SmartCode::ReportedUncorrect]);
     // Errors of other kinds are of the host or the cable.
     let aborted = json!([{
         "error_number": 2, "lifetime_hours": 23011,
@@ -307,13 +317,13 @@ fn errors_in_the_error_log_count_where_no_attribute_counts_them() {
     // Attribute 187 is 0 on some drives that have such entries; where it counts, its finding is enough.
     let table = fixtures::document(drive("ata-error-log"))["ata_smart_error_log"].clone();
     let counted = ("ata_smart_error_log", table);
-    let seen = judged("ata-mx500", std::slice::from_ref(&counted));
-    assert_eq!(codes(&seen), [SmartCode::ReportedUncorrect]);
-    let seen = judged("ata-mx500", &[counted, ("attr 187 raw", json!(2))]);
-    let subjects: Vec<&str> = seen
+    let assessment = judged("ata-mx500", std::slice::from_ref(&counted));
+    assert_eq!(codes(&assessment), [SmartCode::ReportedUncorrect]);
+    let assessment = judged("ata-mx500", &[counted, ("attr 187 raw", json!(2))]);
+    let subjects: Vec<&str> = assessment
         .findings
         .iter()
-        .map(|found| found.subject.as_str())
+        .map(|finding| finding.subject.as_str())
         .collect();
     assert_eq!(subjects, ["ata-187"]);
 }
@@ -326,10 +336,10 @@ fn pending_sectors_of_a_drive_whose_values_begin_at_200_count() {
         ("attr 197 worst", json!(199)),
         ("attr 197 raw", json!(291)),
     ];
-    let seen = judged("ata-error-log-extended", &changes);
+    let assessment = judged("ata-error-log-extended", &changes);
     assert!(
-        codes(&seen).contains(&SmartCode::PendingSectorsMany),
-        "{seen:?}"
+        codes(&assessment).contains(&SmartCode::PendingSectorsMany),
+        "{assessment:?}"
     );
 }
 
@@ -474,10 +484,10 @@ fn a_drive_that_once_counted_physical_sectors_goes_on_to() {
     // 512 bytes to 4096: 128 logical sectors are 16.
     let replaced = |raw: u64| [("attr 5 raw", json!(raw))];
     let reallocated = |history: &mut History, raw: u64| {
-        let seen = polled("ata-error-log-extended", &replaced(raw), history, NOW, None);
-        let mut findings = seen.findings.iter();
-        let found = findings.find(|found| found.code == SmartCode::ReallocatedSectors);
-        found.map(|found| (found.value, found.level))
+        let assessment = polled("ata-error-log-extended", &replaced(raw), history, NOW, None);
+        let mut findings = assessment.findings.iter();
+        let finding = findings.find(|finding| finding.code == SmartCode::ReallocatedSectors);
+        finding.map(|finding| (finding.value, finding.level))
     };
     let mut logical = History::default();
     assert_eq!(reallocated(&mut logical, 120), None);
@@ -520,17 +530,20 @@ fn a_status_that_failed_by_wear_or_backup_power_alone_is_suspect() {
     let none = [("attr 202 when_failed", json!(""))];
     assert_eq!(worn(&none).verdict, Verdict::Bad);
     let backup = [("attr 202 name", json!("Exception_Mode_Status"))];
-    let seen = worn(&backup);
+    let assessment = worn(&backup);
     assert_eq!(
-        (seen.verdict, codes(&seen)),
+        (assessment.verdict, codes(&assessment)),
         (Verdict::Suspect, vec![SmartCode::BackupFailed])
     );
 }
 
 #[test]
 fn packed_raw_values_are_not_counts() {
-    let seen = judged("ata-sandforce-packed", &[]);
-    assert_eq!((seen.verdict, codes(&seen)), (Verdict::Good, vec![]));
+    let assessment = judged("ata-sandforce-packed", &[]);
+    assert_eq!(
+        (assessment.verdict, codes(&assessment)),
+        (Verdict::Good, vec![])
+    );
     // The same drive if it is not in smartctl's database.
     let plain = [
         ("attr 198 name", json!("Offline_Uncorrectable")),
@@ -541,19 +554,19 @@ fn packed_raw_values_are_not_counts() {
         Verdict::Good
     );
     let counted = [("attr 187 raw", json!(0x0002_0000_0001_u64))];
-    let seen = judged("ata-sandforce-packed", &counted);
-    assert_eq!(seen.verdict, Verdict::Suspect);
-    assert_eq!(seen.findings[0].value, 1);
+    let assessment = judged("ata-sandforce-packed", &counted);
+    assert_eq!(assessment.verdict, Verdict::Suspect);
+    assert_eq!(assessment.findings[0].value, 1);
 }
 
 #[test]
 fn device_statistics_count_what_the_attributes_do_not_show() {
     const REALLOCATED: &str = "ata_device_statistics.pages.1.table.3.value";
     const UNCORRECTABLE: &str = "ata_device_statistics.pages.2.table.0.value";
-    let seen = judged("ata-statistics-errors", &[]);
-    assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
+    let assessment = judged("ata-statistics-errors", &[]);
+    assert_eq!(assessment.verdict, Verdict::Suspect, "{assessment:?}");
     assert_eq!(
-        codes(&seen),
+        codes(&assessment),
         [SmartCode::ReallocatedSectors, SmartCode::ReportedUncorrect]
     );
     let with = |reallocated: u64, uncorrectable: u64| {
@@ -591,8 +604,11 @@ fn device_statistics_count_what_the_attributes_do_not_show() {
 
 #[test]
 fn a_failed_self_test_of_a_sas_drive_is_outdated_by_later_ones() {
-    let seen = judged("scsi-self-test-outdated", &[]);
-    assert_eq!((seen.verdict, codes(&seen)), (Verdict::Good, vec![]));
+    let assessment = judged("scsi-self-test-outdated", &[]);
+    assert_eq!(
+        (assessment.verdict, codes(&assessment)),
+        (Verdict::Good, vec![])
+    );
     // Short ones outdate a long one when they are many, over a long time.
     let short = |index: usize| (format!("scsi_self_test_{index}.code.value"), json!(1));
     let all_short: Vec<(String, Value)> = (0..6).map(short).collect();
@@ -600,28 +616,28 @@ fn a_failed_self_test_of_a_sas_drive_is_outdated_by_later_ones() {
         .iter()
         .map(|(place, value)| (place.as_str(), value.clone()))
         .collect();
-    let seen = judged("scsi-self-test-outdated", &changes);
-    assert_eq!(seen.verdict, Verdict::Good, "{seen:?}");
+    let assessment = judged("scsi-self-test-outdated", &changes);
+    assert_eq!(assessment.verdict, Verdict::Good, "{assessment:?}");
     changes.push(("scsi_self_test_0.power_on_time.hours", json!(1900)));
-    let seen = judged("scsi-self-test-outdated", &changes);
-    assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
+    let assessment = judged("scsi-self-test-outdated", &changes);
+    assert_eq!(assessment.verdict, Verdict::Suspect, "{assessment:?}");
     let last = [("scsi_self_test_0.result.value", json!(5))];
-    let seen = judged("scsi-self-test-outdated", &last);
-    assert_eq!(seen.verdict, Verdict::Suspect);
+    let assessment = judged("scsi-self-test-outdated", &last);
+    assert_eq!(assessment.verdict, Verdict::Suspect);
 }
 
 #[test]
 fn a_helium_drive_that_loses_it_is_suspect() {
-    let seen = judged("ata-helium", &[]);
-    assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
-    assert_eq!(codes(&seen), [SmartCode::HeliumLow]);
+    let assessment = judged("ata-helium", &[]);
+    assert_eq!(assessment.verdict, Verdict::Suspect, "{assessment:?}");
+    assert_eq!(codes(&assessment), [SmartCode::HeliumLow]);
     let at = |value: u64| judged("ata-helium", &[("attr 22 value", json!(value))]).verdict;
     assert_eq!((at(99), at(100)), (Verdict::Suspect, Verdict::Good));
     let unlisted = [("attr 22 name", json!("Unknown_Attribute"))];
     assert_eq!(judged("ata-helium", &unlisted).verdict, Verdict::Suspect);
 
-    let seen = judged("ata-helium-toshiba", &[]);
-    assert_eq!(codes(&seen), [SmartCode::HeliumLow], "{seen:?}");
+    let assessment = judged("ata-helium-toshiba", &[]);
+    assert_eq!(codes(&assessment), [SmartCode::HeliumLow], "{assessment:?}");
     let upper = [("attr 23 value", json!(100)), ("attr 24 value", json!(99))];
     assert_eq!(
         codes(&judged("ata-helium-toshiba", &upper)),
@@ -634,17 +650,23 @@ fn a_helium_drive_that_loses_it_is_suspect() {
 #[test]
 fn a_sas_warning_of_heat_is_a_condition_and_a_test_of_the_warning_is_nothing() {
     let overheating = [(ConditionKind::Overheating, ConditionLevel::Warning)];
-    let seen = judged("scsi-warning-temperature", &[]);
-    assert_eq!((seen.verdict, codes(&seen)), (Verdict::Good, vec![]));
-    assert_eq!(conditions(&seen), overheating);
+    let assessment = judged("scsi-warning-temperature", &[]);
+    assert_eq!(
+        (assessment.verdict, codes(&assessment)),
+        (Verdict::Good, vec![])
+    );
+    assert_eq!(conditions(&assessment), overheating);
     // The drive's own report counts at any temperature.
     let cool = [("temperature.current", json!(41))];
-    let seen = judged("scsi-warning-temperature", &cool);
-    assert_eq!(conditions(&seen), overheating);
+    let assessment = judged("scsi-warning-temperature", &cool);
+    assert_eq!(conditions(&assessment), overheating);
 
-    let seen = judged("scsi-prediction-test-mode", &[]);
-    assert_eq!((seen.verdict, codes(&seen)), (Verdict::Good, vec![]));
-    assert_eq!(conditions(&seen), []);
+    let assessment = judged("scsi-prediction-test-mode", &[]);
+    assert_eq!(
+        (assessment.verdict, codes(&assessment)),
+        (Verdict::Good, vec![])
+    );
+    assert_eq!(conditions(&assessment), []);
 
     let ascq = |asc: u8, ascq: u8| {
         let changes = [
@@ -663,16 +685,16 @@ fn a_sas_warning_of_heat_is_a_condition_and_a_test_of_the_warning_is_nothing() {
 #[test]
 fn the_temperature_limit_of_a_drive_is_never_above_that_of_its_kind() {
     let overheating = [(ConditionKind::Overheating, ConditionLevel::Warning)];
-    let seen = judged("scsi-hot", &[]);
-    assert_eq!(conditions(&seen), overheating, "{seen:?}");
-    assert_eq!(seen.conditions[0].threshold, 60);
+    let assessment = judged("scsi-hot", &[]);
+    assert_eq!(conditions(&assessment), overheating, "{assessment:?}");
+    assert_eq!(assessment.conditions[0].threshold, 60);
     // The same for the critical limit of an ATA drive.
     let hot = [
         ("temperature.current", json!(66)),
         ("temperature.limit_max", json!(85)),
     ];
-    let seen = judged("ata-error-log", &hot);
-    assert_eq!(conditions(&seen), overheating, "{seen:?}");
+    let assessment = judged("ata-error-log", &hot);
+    assert_eq!(conditions(&assessment), overheating, "{assessment:?}");
 }
 
 #[test]
@@ -710,8 +732,11 @@ fn thresholds_that_no_value_can_reach_are_not_thresholds() {
         ("attr 232 thresh", json!(255)),
     ];
     assert_eq!(judged("ata-wd-blue", &bogus).verdict, Verdict::Good);
-    let seen = judged("ata-wd-blue", &bogus);
-    assert_eq!(seen.conditions[0].kind, ConditionKind::ImplausibleValues);
+    let assessment = judged("ata-wd-blue", &bogus);
+    assert_eq!(
+        assessment.conditions[0].kind,
+        ConditionKind::ImplausibleValues
+    );
     let real = [("attr 232 when_failed", json!("now"))];
     assert_eq!(judged("ata-wd-blue", &real).verdict, Verdict::Bad);
 }
@@ -734,9 +759,9 @@ fn a_health_log_of_ones_is_no_health_log() {
     changes.push(("smartctl.exit_status", json!(4)));
     let media = format!("{LOG}.media_errors");
     changes.push((&media, json!(u64::MAX)));
-    let seen = judged("nvme-worn-out", &changes);
-    assert_eq!(seen.verdict, Verdict::Unknown, "{seen:?}");
-    assert_eq!(conditions(&seen), []);
+    let assessment = judged("nvme-worn-out", &changes);
+    assert_eq!(assessment.verdict, Verdict::Unknown, "{assessment:?}");
+    assert_eq!(conditions(&assessment), []);
 }
 
 #[test]
@@ -790,8 +815,8 @@ fn an_acknowledged_self_test_stays_so_and_a_new_one_counts_after_the_hours_wrap(
     let mut at = |hours: u64, power_on: u64, now: u64, ack: Option<&Acknowledgement>| {
         let mut changes = failed_at(hours, power_on);
         changes.push(clean.clone());
-        let seen = polled(DRIVE, &changes, &mut history, now, ack);
-        seen.findings[0].acknowledged
+        let assessment = polled(DRIVE, &changes, &mut history, now, ack);
+        assessment.findings[0].acknowledged
     };
     assert!(!at(64_000, 64_010, NOW, None));
     let ack = operator();
@@ -805,8 +830,8 @@ fn an_acknowledged_self_test_stays_so_and_a_new_one_counts_after_the_hours_wrap(
     let mut at = |hours: u64, power_on: u64, now: u64, ack: Option<&Acknowledgement>| {
         let mut changes = failed_at(hours, power_on);
         changes.push(clean.clone());
-        let seen = polled(DRIVE, &changes, &mut history, now, ack);
-        seen.findings[0].acknowledged
+        let assessment = polled(DRIVE, &changes, &mut history, now, ack);
+        assessment.findings[0].acknowledged
     };
     assert!(!at(1000, 1001, NOW, None));
     assert!(at(1000, 1002, NOW + 600, Some(&ack)));

@@ -84,7 +84,7 @@ pub struct Evaluation {
 pub fn evaluate(
     facts: &Facts,
     trends: &Trends,
-    known: &EarlierPolls,
+    earlier: &EarlierPolls,
     thresholds: &Thresholds,
 ) -> Evaluation {
     let input = Input {
@@ -96,36 +96,38 @@ pub fn evaluate(
     for rule in RULES.iter().filter(|rule| rule.drives.includes(facts)) {
         if findings
             .iter()
-            .any(|found| rule.unless.contains(&found.code))
+            .any(|finding| rule.unless.contains(&finding.code))
         {
             continue;
         }
         let hits = rule.hits(&input).into_iter();
-        findings.extend(hits.map(|(hit, threshold)| finding(rule, hit, threshold, known)));
+        findings.extend(hits.map(|(hit, threshold)| finding(rule, hit, threshold, earlier)));
     }
     findings.sort_by(|a, b| b.severity.cmp(&a.severity).then(a.code.cmp(&b.code)));
     let worst = findings.iter().map(|finding| finding.severity).max();
     Evaluation {
         verdict: match worst {
             Some(severity) => severity.into(),
-            None if !findings.is_empty() || facts.tells_health() => Verdict::Good,
+            None if !findings.is_empty() || facts.has_health_data() => Verdict::Good,
             None => Verdict::Unknown,
         },
         findings,
-        conditions: conditions::judge(&input, known),
+        conditions: conditions::judge(&input, earlier),
     }
 }
 
-fn finding(rule: &Rule, hit: Hit, threshold: Option<u64>, known: &EarlierPolls) -> RuleFinding {
+fn finding(rule: &Rule, hit: Hit, threshold: Option<u64>, earlier: &EarlierPolls) -> RuleFinding {
     let message = rule.message(threshold, &hit.what);
     let subject = hit.subject.unwrap_or_else(|| rule.subject.to_owned());
     let level = hit.level.unwrap_or(hit.value);
-    let covered = |seen| match rule.code {
-        SmartCode::SelfTestFailed => level <= seen || self_tests::is_same(level, seen),
-        _ => level <= seen,
+    let covered = |acknowledged_level| match rule.code {
+        SmartCode::SelfTestFailed => {
+            level <= acknowledged_level || self_tests::is_same(level, acknowledged_level)
+        }
+        _ => level <= acknowledged_level,
     };
     let acknowledged = rule.code.acknowledgement() == Acknowledging::Level
-        && known.acknowledged(&subject).is_some_and(covered);
+        && earlier.acknowledged(&subject).is_some_and(covered);
     RuleFinding {
         code: rule.code,
         subject,

@@ -123,7 +123,7 @@ proptest! {
         ),
     ) {
         let limits = Thresholds::default();
-        let known = EarlierPolls {
+        let earlier = EarlierPolls {
             levels: acknowledged.into_iter().map(|(subject, level)| (subject.to_owned(), level)).collect(),
             overheating: false,
         };
@@ -131,7 +131,7 @@ proptest! {
         let mut trends = Vec::new();
         let weigh = |facts: &Facts, trends: &[(Counter, Trend)]| {
             let trends: Trends = trends.iter().copied().collect();
-            evaluate(facts, &trends, &known, &limits)
+            evaluate(facts, &trends, &earlier, &limits)
         };
         for (what, how_much) in before {
             worsen(&mut facts, &mut trends, what, how_much);
@@ -144,7 +144,7 @@ proptest! {
         let mut more = trends.clone();
         worsen(&mut facts, &mut more, one_more.0, one_more.1);
         for (counter, trend) in &trends {
-            if let Some((_, new)) = more.iter_mut().rev().find(|(known, _)| known == counter) {
+            if let Some((_, new)) = more.iter_mut().rev().find(|(other, _)| other == counter) {
                 new.value = new.value.max(trend.value);
                 new.day = new.day.max(trend.day);
                 new.week = new.week.max(trend.week);

@@ -169,13 +169,13 @@ fn mmc<'a>(input: &Input<'a>) -> Option<&'a Mmc> {
 }
 
 fn pre_eol(input: &Input<'_>, wanted: u8) -> Vec<Hit> {
-    let found = mmc(input).and_then(|mmc| mmc.pre_eol);
-    let found = found.filter(|state| *state == wanted).map(u64::from);
+    let state = mmc(input).and_then(|mmc| mmc.pre_eol);
+    let state = state.filter(|state| *state == wanted).map(u64::from);
     let hit = |state| Hit {
         threshold: Some(state),
         ..Hit::value(state)
     };
-    found.map(hit).into_iter().collect()
+    state.map(hit).into_iter().collect()
 }
 
 pub(super) fn mmc_spare_low(input: &Input<'_>) -> Vec<Hit> {

@@ -145,7 +145,7 @@ pub(super) struct Rule {
 impl Rule {
     /// Returns the matches, each with the threshold that it was compared with.
     pub(super) fn hits(&self, input: &Input<'_>) -> Vec<(Hit, Option<u64>)> {
-        let (found, limit) = match self.test {
+        let (hits, limit) = match self.test {
             Test::AtLeast(read, limit) => {
                 let limit = limit.of(input.limits);
                 let hit = read(input).filter(|hit| hit.value >= limit);
@@ -183,8 +183,7 @@ impl Rule {
             Test::TimedOut(_) => (Vec::new(), None),
             Test::Says(_, find) => (find(input), None),
         };
-        found
-            .into_iter()
+        hits.into_iter()
             .map(|hit| {
                 let threshold = hit.threshold.or(limit);
                 (hit, threshold)

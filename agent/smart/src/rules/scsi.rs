@@ -69,8 +69,8 @@ pub(super) fn explains(facts: &Facts) -> bool {
 }
 
 fn sensed(input: &Input<'_>, wanted: Sense) -> Vec<Hit> {
-    let found = sense(input.facts).filter(|(sense, _)| *sense == wanted);
-    found
+    let matching = sense(input.facts).filter(|(sense, _)| *sense == wanted);
+    matching
         .map(|(_, qualifier)| Hit::value(u64::from(qualifier)))
         .into_iter()
         .collect()
@@ -125,8 +125,8 @@ pub(super) fn scan_halted_by_errors(input: &Input<'_>) -> Vec<Hit> {
 
 fn scan_status(input: &Input<'_>, wanted: u64) -> Vec<Hit> {
     let status = scsi(input).and_then(|scsi| scsi.background_status);
-    let found = status.filter(|status| *status == wanted);
-    found.map(Hit::value).into_iter().collect()
+    let matching = status.filter(|status| *status == wanted);
+    matching.map(Hit::value).into_iter().collect()
 }
 
 pub(super) fn scan_errors(input: &Input<'_>) -> Option<Hit> {

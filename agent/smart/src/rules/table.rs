@@ -114,7 +114,7 @@ mod tests {
     use crate::rules::{ConditionKind, SmartCode};
 
     #[test]
-    fn every_code_and_condition_has_a_row_that_says_all() {
+    fn every_code_and_condition_has_a_complete_row() {
         let rows = rows(&Thresholds::default());
         let codes: BTreeSet<&str> = rows.iter().map(|row| row.code).collect();
         for code in SmartCode::ALL {

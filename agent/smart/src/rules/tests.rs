@@ -668,13 +668,13 @@ impl Case {
 fn every_json_rule_fires_at_its_threshold_and_not_below() {
     for case in cases() {
         let what = format!("{} by {}", case.code, case.place);
-        let found = |assessment: &Assessment| {
+        let finding_in = |assessment: &Assessment| {
             let mut findings = assessment.findings.iter();
             findings.find(|finding| finding.code == case.code).cloned()
         };
-        assert_eq!(found(&case.polled(&case.below)), None, "{what}: below");
+        assert_eq!(finding_in(&case.polled(&case.below)), None, "{what}: below");
         let assessment = case.polled(&case.at);
-        let finding = found(&assessment).unwrap_or_else(|| panic!("{what}: at"));
+        let finding = finding_in(&assessment).unwrap_or_else(|| panic!("{what}: at"));
         assert_eq!(finding.severity, case.severity, "{what}");
         assert!(
             assessment.verdict.weight() >= Verdict::from(case.severity).weight(),
@@ -749,11 +749,11 @@ fn a_state_other_than_running_is_suspect() {
 
 #[test]
 fn every_code_has_a_case() {
-    let mut seen: BTreeSet<SmartCode> = cases().iter().map(|case| case.code).collect();
+    let mut covered: BTreeSet<SmartCode> = cases().iter().map(|case| case.code).collect();
     // These do not come from JSON; the two tests above cover them.
-    seen.extend([SmartCode::ProbeHang, SmartCode::NotRunning]);
+    covered.extend([SmartCode::ProbeHang, SmartCode::NotRunning]);
     for code in SmartCode::ALL {
-        assert!(seen.contains(code), "no case for {code}");
+        assert!(covered.contains(code), "no case for {code}");
     }
 }
 
@@ -836,8 +836,8 @@ fn what_means_nothing_is_ignored() {
 }
 
 #[test]
-fn a_drive_without_status_and_counters_is_unknown_and_says_why() {
-    for (changes, text, said) in [
+fn a_drive_without_status_and_counters_is_unknown_with_the_reason() {
+    for (changes, text, detail) in [
         (
             vec![("ata_smart_attributes", Value::Null)],
             ATA_HDD,
@@ -878,7 +878,7 @@ fn a_drive_without_status_and_counters_is_unknown_and_says_why() {
         assert_eq!(assessment.verdict, Verdict::Unknown);
         let failure = assessment.failure.unwrap();
         assert_eq!(failure.reason, FailureReason::NoData);
-        assert!(failure.detail.contains(said), "{failure}");
+        assert!(failure.detail.contains(detail), "{failure}");
     }
 }
 
@@ -895,7 +895,7 @@ fn every_condition_begins_at_its_threshold() {
     use ConditionLevel::{Info, NoNewVolumes, Warning};
     const HEAT: &str = "temperature.current";
     let any = SmartCode::StatusFailed;
-    let mut seen = BTreeSet::new();
+    let mut kinds = BTreeSet::new();
     for (case, kind, level) in [
         (
             case(
@@ -1001,9 +1001,9 @@ fn every_condition_begins_at_its_threshold() {
             "{}",
             case.place
         );
-        seen.insert(kind);
+        kinds.insert(kind);
     }
-    assert_eq!(seen.len(), ConditionKind::ALL.len());
+    assert_eq!(kinds.len(), ConditionKind::ALL.len());
 }
 
 #[test]
@@ -1060,7 +1060,7 @@ fn wear_comes_from_the_best_source() {
 }
 
 #[test]
-fn a_real_combination_is_told_whole() {
+fn a_real_combination_is_reported_whole() {
     // Passed, and yet hundreds of writes that were lost.
     let facts = changed(
         SCSI_HDD,
@@ -1078,13 +1078,13 @@ fn a_real_combination_is_told_whole() {
     let limits = Thresholds::default();
     let assessment = judge(&outcome, &mut history, 0, &limits, None);
     assert_eq!(assessment.verdict, Verdict::Suspect);
-    let found: Vec<_> = assessment
+    let findings: Vec<_> = assessment
         .findings
         .iter()
         .map(|f| (f.code, f.value))
         .collect();
     assert_eq!(
-        found,
+        findings,
         [
             (SmartCode::UncorrectedErrors, 536),
             (SmartCode::GrownDefects, 260)

@@ -121,19 +121,19 @@ const COUNTS_UP: u8 = 230;
 const FLAGS: u64 = 3;
 
 /// Returns the meaning of an attribute for the drive's life; None if it has none.
-fn tells(attribute: &Attribute) -> Option<Tells> {
+fn life_meaning(attribute: &Attribute) -> Option<Tells> {
     let name = attribute.name.to_lowercase().replace('-', "_");
-    let (tells, _) = LIFE
+    let (meaning, _) = LIFE
         .iter()
-        .find(|(_, names)| names.iter().any(|known| name.starts_with(known)))?;
-    match tells {
+        .find(|(_, names)| names.iter().any(|prefix| name.starts_with(prefix)))?;
+    match meaning {
         Tells::LeftByValue if attribute.id == COUNTS_UP => Some(Tells::UsedInHundredths),
-        tells => Some(*tells),
+        other => Some(*other),
     }
 }
 
 fn is_of_wear(attribute: &Attribute) -> bool {
-    tells(attribute).is_some()
+    life_meaning(attribute).is_some()
 }
 
 fn by_name(ata: &Ata) -> Option<u64> {
@@ -145,7 +145,7 @@ fn by_name(ata: &Ata) -> Option<u64> {
     ];
     in_order.into_iter().find_map(|wanted| {
         let attributes = ata.attributes.iter();
-        let mut of_kind = attributes.filter(|attribute| tells(attribute) == Some(wanted));
+        let mut of_kind = attributes.filter(|attribute| life_meaning(attribute) == Some(wanted));
         of_kind.find_map(|attribute| match wanted {
             Tells::Left => left(attribute, ata).map(|left| 100 - left),
             Tells::Used => used(attribute),
@@ -184,8 +184,10 @@ fn left(attribute: &Attribute, ata: &Ata) -> Option<u64> {
 fn is_erased_as_rated(ata: &Ata) -> bool {
     let number = |name: &str| {
         let mut attributes = ata.attributes.iter();
-        let found = attributes.find(|attribute| attribute.name.eq_ignore_ascii_case(name));
-        found.map(|attribute| attribute.raw).filter(|raw| *raw > 0)
+        let attribute = attributes.find(|attribute| attribute.name.eq_ignore_ascii_case(name));
+        attribute
+            .map(|attribute| attribute.raw)
+            .filter(|raw| *raw > 0)
     };
     let rated = number("Max_Erase_Count_of_Spec");
     let erased = number("Average_Erase_Count");
@@ -207,7 +209,7 @@ fn used(attribute: &Attribute) -> Option<u64> {
 fn in_hundredths(attribute: &Attribute) -> Option<u64> {
     let (low, high) = (attribute.raw16(), attribute.raw >> 32);
     let value = percent(attribute).filter(|value| (1..100).contains(value));
-    let is_wearout = tells(attribute) == Some(Tells::UsedInHundredths)
+    let is_wearout = life_meaning(attribute) == Some(Tells::UsedInHundredths)
         && attribute.name.to_lowercase().starts_with("media_wearout");
     if attribute.raw == 0 {
         return value.filter(|_| is_wearout);

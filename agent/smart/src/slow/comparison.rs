@@ -246,7 +246,7 @@ impl Comparison {
                 raw.insert(id.clone(), Raw { observed, expected });
             }
         }
-        let mut told: BTreeMap<DriveId, (f64, f64)> = BTreeMap::new();
+        let mut latencies: BTreeMap<DriveId, (f64, f64)> = BTreeMap::new();
         for (id, Raw { observed, expected }) in &raw {
             // A slowdown of all peers is not attributed to this drive.
             let (peers, peers_are) = self.peers(id);
@@ -285,7 +285,7 @@ impl Comparison {
                 Peers::TooFew => continue,
             };
             let expected = expected * common * usual.exp();
-            told.insert(id.clone(), (*observed, expected));
+            latencies.insert(id.clone(), (*observed, expected));
             let well = kept.tracker(direction).is_well();
             self.note(judged, id, direction, expected, factor, well);
         }
@@ -295,7 +295,7 @@ impl Comparison {
                     Direction::Read => &mut kept.read,
                     Direction::Write => &mut kept.write,
                 };
-                tracker.feed(at, told.get(id).copied());
+                tracker.feed(at, latencies.get(id).copied());
             }
         }
     }
@@ -346,11 +346,11 @@ impl Comparison {
     }
 
     /// Returns the slowdowns of a drive, with the acknowledged ones.
-    pub fn found(&self, drive: &DriveId) -> Vec<Slowdown> {
+    pub fn slowdowns(&self, drive: &DriveId) -> Vec<Slowdown> {
         let Some((_, kept)) = self.drives.get(drive) else {
             return Vec::new();
         };
-        let found = Direction::ALL.into_iter().filter_map(|direction| {
+        let slowdowns = Direction::ALL.into_iter().filter_map(|direction| {
             let tracker = kept.tracker(direction);
             Some(Slowdown {
                 direction,
@@ -358,14 +358,14 @@ impl Comparison {
                 acknowledged: tracker.counts().is_none(),
             })
         });
-        found.collect()
+        slowdowns.collect()
     }
 
     /// Returns the slowdowns that are not acknowledged.
     pub fn slow(&self, drive: &DriveId) -> Vec<Slowdown> {
-        let mut found = self.found(drive);
-        found.retain(|slow| !slow.acknowledged);
-        found
+        let mut slowdowns = self.slowdowns(drive);
+        slowdowns.retain(|slow| !slow.acknowledged);
+        slowdowns
     }
 
     /// Acknowledges the slowdowns of a drive. Returns true if one was not acknowledged before.

@@ -60,12 +60,12 @@ impl Flow {
 
     /// Returns the mean time of a request, milliseconds; None with too few requests for a mean.
     pub fn latency_ms(&self) -> Option<f64> {
-        let enough = self.tells(1) && self.wait_ms >= MIN_WAIT_MS;
+        let enough = self.has_mean(1) && self.wait_ms >= MIN_WAIT_MS;
         enough.then(|| self.wait_ms as f64 / self.requests as f64)
     }
 
     /// True if there are enough requests for a mean. `part`: the fraction of a minute, e.g. 2 for half of one.
-    fn tells(&self, part: u64) -> bool {
+    fn has_mean(&self, part: u64) -> bool {
         let few = self.requests * part >= FEW_REQUESTS && self.wait_ms * part >= LONG_WAIT_MS;
         self.requests * part >= MIN_REQUESTS || few
     }
@@ -214,7 +214,7 @@ impl Load {
     /// burst of a few seconds has most of the requests, all of them queued, and a queue that is short on average. `ours`: the agent's own
     /// requests are a part of it. `erased`: the agent erased at the same time.
     fn new(slices: &[Slice], direction: Direction, ours: bool, erased: bool) -> Option<Self> {
-        if !Slice::sum(slices).flow(direction).tells(1) {
+        if !Slice::sum(slices).flow(direction).has_mean(1) {
             return None;
         }
         let latency = |slice: &Slice| {
@@ -229,7 +229,7 @@ impl Load {
         let edge = with.len() / 4;
         let typical = Slice::sum(with.get(edge..with.len() - edge)?.iter().copied());
         let flow = typical.flow(direction);
-        if !flow.tells(4) || flow.wait_ms < MIN_WAIT_MS {
+        if !flow.has_mean(4) || flow.wait_ms < MIN_WAIT_MS {
             return None;
         }
         // Flushes count for writes: a write that waits for one takes as long.

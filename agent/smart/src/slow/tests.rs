@@ -86,14 +86,14 @@ fn a_drive_that_takes_three_times_as_long_is_slow_within_five_minutes_with_its_n
     let slow = at(600, 100);
     assert_eq!(shelf.run(3, &[slow, well(), well(), well()]), 0);
     assert_eq!(shelf.run(2, &[slow, well(), well(), well()]), 2);
-    let found = shelf.comparison.slow(&id(0));
+    let slowdowns = shelf.comparison.slow(&id(0));
     let [
         Slowdown {
             direction, outcome, ..
         },
-    ] = found.as_slice()
+    ] = slowdowns.as_slice()
     else {
-        panic!("{found:?}");
+        panic!("{slowdowns:?}");
     };
     assert_eq!(*direction, Direction::Read);
     assert!((outcome.observed_ms - 0.6).abs() < 0.001, "{outcome:?}");
@@ -115,10 +115,10 @@ fn a_drive_that_does_a_few_requests_a_minute_since_each_takes_seconds_is_slow() 
         };
     }
     assert_eq!(shelf.run(5, &[minute(slices), well(), well(), well()]), 2);
-    let found = shelf.comparison.slow(&id(0));
+    let slowdowns = shelf.comparison.slow(&id(0));
     assert!(
-        (found[0].outcome.observed_ms - 7800.0).abs() < 1.0,
-        "{found:?}"
+        (slowdowns[0].outcome.observed_ms - 7800.0).abs() < 1.0,
+        "{slowdowns:?}"
     );
     // A few quick requests, or a single long wait, are not enough.
     let mut shelf = Shelf::new();
@@ -174,13 +174,13 @@ fn bursts_of_seconds_and_single_bad_minutes_are_no_fault() {
 }
 
 #[test]
-fn a_slow_drive_stays_so_while_nothing_can_be_told_and_is_well_after_an_hour() {
+fn a_slow_drive_stays_so_while_nothing_can_be_measured_and_is_well_after_an_hour() {
     let mut shelf = Shelf::new();
     shelf.run(30, &[well(); 4]);
     let slow = at(1000, 500);
     shelf.run(10, &[slow, well(), well(), well()]);
-    let found = shelf.comparison.slow(&id(0));
-    assert_eq!(found.len(), 2, "reads and writes");
+    let slowdowns = shelf.comparison.slow(&id(0));
+    assert_eq!(slowdowns.len(), 2, "reads and writes");
     // Idle, unknown, then healthy but not for long.
     let idle = minute([slice((1, 200), (1, 100)); 12]);
     assert_eq!(shelf.run(100, &[idle, well(), well(), well()]), 100);
@@ -188,7 +188,7 @@ fn a_slow_drive_stays_so_while_nothing_can_be_told_and_is_well_after_an_hour() {
     assert_eq!(shelf.run(59, &[well(); 4]), 59);
     assert_eq!(
         shelf.comparison.slow(&id(0)),
-        found,
+        slowdowns,
         "its numbers do not move"
     );
     assert_eq!(shelf.run(10, &[well(); 4]), 0);
@@ -204,8 +204,8 @@ fn what_is_acknowledged_counts_again_when_it_is_twice_as_bad() {
     assert_eq!(shelf.run(60, &[at(1000, 500), well(), well(), well()]), 0);
     let speed = &shelf.comparison.speeds()[&id(0)];
     assert!(speed.read.acknowledged && speed.read.slow.is_some());
-    let found = shelf.comparison.found(&id(0));
-    assert!(found.len() == 2 && found.iter().all(|slow| slow.acknowledged));
+    let slowdowns = shelf.comparison.slowdowns(&id(0));
+    assert!(slowdowns.len() == 2 && slowdowns.iter().all(|slow| slow.acknowledged));
     let mut withdrawn = shelf.comparison.clone();
     withdrawn.withdraw(&id(0));
     assert_eq!(withdrawn.slow(&id(0)).len(), 2);

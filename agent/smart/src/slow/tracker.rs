@@ -62,8 +62,8 @@ impl Outcome {
 impl Tracker {
     /// Adds the minute of `at` (unix seconds), with the observed and the expected latency in milliseconds. Without these the state does not
     /// change.
-    pub fn feed(&mut self, at: u64, told: Option<(f64, f64)>) {
-        let Some((observed, expected)) = told else {
+    pub fn feed(&mut self, at: u64, latencies: Option<(f64, f64)>) {
+        let Some((observed, expected)) = latencies else {
             return;
         };
         let factor = (observed / expected).max(f64::MIN_POSITIVE);
@@ -80,9 +80,11 @@ impl Tracker {
         match self.slow {
             None => {
                 let lately = (self.recent & ((1 << LATELY) - 1)).count_ones();
-                let found = self.so_far().filter(|found| found.factor() >= CLEARLY);
-                if self.evidence >= RAISE && lately >= AT_LEAST && found.is_some() {
-                    self.slow = found;
+                let slowdown = self
+                    .so_far()
+                    .filter(|slowdown| slowdown.factor() >= CLEARLY);
+                if self.evidence >= RAISE && lately >= AT_LEAST && slowdown.is_some() {
+                    self.slow = slowdown;
                     self.well = 0;
                 } else if self.evidence <= 0.0 {
                     self.forget();
@@ -151,7 +153,7 @@ impl Tracker {
     pub fn counts(&self) -> Option<Outcome> {
         self.slow.filter(|slow| {
             self.acknowledged
-                .is_none_or(|known| slow.factor() >= 2.0 * known)
+                .is_none_or(|acknowledged_factor| slow.factor() >= 2.0 * acknowledged_factor)
         })
     }
 

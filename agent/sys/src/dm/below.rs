@@ -25,7 +25,7 @@ pub struct Suspended {
 /// Returns the device-mapper devices that are suspended. One that is removed meanwhile is left out.
 pub fn suspended(sys: &Path) -> io::Result<Vec<Suspended>> {
     let block = sys.join("class/block");
-    let mut found = Vec::new();
+    let mut devices = Vec::new();
     for kernel_name in Node::at(block.clone()).list()? {
         if !is_one(&kernel_name) {
             continue;
@@ -42,12 +42,12 @@ pub fn suspended(sys: &Path) -> io::Result<Vec<Suspended>> {
             }))
         };
         match read() {
-            Ok(device) => found.extend(device),
+            Ok(device) => devices.extend(device),
             Err(error) if is_gone(&error) => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(found)
+    Ok(devices)
 }
 
 /// Returns the kernel names of the drives (or partitions) below a device-mapper device, through all layers in between. An unplugged one is
@@ -117,13 +117,13 @@ mod tests {
         }
         // As if it were removed between the listing and the reading.
         fs::create_dir_all(block.join("dm-3")).unwrap();
-        let found = suspended(dir.path()).unwrap();
+        let devices = suspended(dir.path()).unwrap();
         let expected = Suspended {
             kernel_name: "dm-1".into(),
             name: "vg-dm-1".into(),
             uuid: "LVM-dm-1".into(),
         };
-        assert_eq!(found, [expected]);
+        assert_eq!(devices, [expected]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::{fs::File, io};
 
 use super::control::{
-    self, DmIoctl, DmStatus, HEAD, NO_FLUSH, SUSPENDED, TABLE_STATUS, ask, open_control, put,
+    self, DmIoctl, DmStatus, HEAD, NO_FLUSH, SUSPENDED, TABLE_STATUS, open_control, put, send,
 };
 
 /// DM_DEV_SUSPEND: suspends with DM_SUSPEND_FLAG, else resumes.
@@ -50,7 +50,7 @@ impl Control {
     /// InvalidData: the table has several targets, or is too long.
     pub fn table(&self, uuid: &str) -> io::Result<Target> {
         let mut arg = DmIoctl::about(uuid, TABLE | NO_FLUSH)?;
-        ask(&self.0, TABLE_STATUS, &mut arg)?;
+        send(&self.0, TABLE_STATUS, &mut arg)?;
         let is_whole = arg.target_count == 1 && arg.flags & BUFFER_FULL == 0;
         let target = is_whole.then(|| parse_target(&arg.answer)).flatten();
         target.ok_or_else(|| {
@@ -76,7 +76,7 @@ impl Control {
         let mut arg = DmIoctl::about(uuid, 0)?;
         arg.target_count = 1;
         put_target(target, &mut arg.answer)?;
-        ask(&self.0, TABLE_LOAD, &mut arg)
+        send(&self.0, TABLE_LOAD, &mut arg)
     }
 
     /// Drops a table that was loaded and is not in use.
@@ -85,7 +85,7 @@ impl Control {
     }
 
     fn change(&self, request: libc::Ioctl, uuid: &str, flags: u32) -> io::Result<()> {
-        ask(&self.0, request, &mut DmIoctl::about(uuid, flags)?)
+        send(&self.0, request, &mut DmIoctl::about(uuid, flags)?)
     }
 }
 

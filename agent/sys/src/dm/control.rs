@@ -95,7 +95,7 @@ fn control(sys: &Path, node: &Path) -> io::Result<Option<fs::File>> {
     )))
 }
 
-pub(super) fn ask(control: &fs::File, request: libc::Ioctl, arg: &mut DmIoctl) -> io::Result<()> {
+pub(super) fn send(control: &fs::File, request: libc::Ioctl, arg: &mut DmIoctl) -> io::Result<()> {
     // SAFETY: the struct is laid out as the kernel's, says its own size, and outlives the call.
     if unsafe { libc::ioctl(control.as_raw_fd(), request, std::ptr::from_mut(arg)) } < 0 {
         return Err(io::Error::last_os_error());
@@ -126,11 +126,11 @@ pub(super) fn named<'a>(
     let Some(control) = control(sys, Path::new(CONTROL))? else {
         return Ok(Vec::new());
     };
-    let mut found = Vec::new();
+    let mut statuses = Vec::new();
     for uuid in uuids {
-        found.extend(status(&control, uuid)?);
+        statuses.extend(status(&control, uuid)?);
     }
-    Ok(found)
+    Ok(statuses)
 }
 
 /// Returns the status of the device of this uuid; None if there is none.
@@ -152,7 +152,7 @@ pub(super) fn status(control: &fs::File, uuid: &str) -> io::Result<Option<DmStat
 /// Sends a request about the device of this uuid, and returns the reply; None if there is none.
 fn of_uuid(control: &fs::File, request: libc::Ioctl, uuid: &str) -> io::Result<Option<DmIoctl>> {
     let mut arg = DmIoctl::about(uuid, 0)?;
-    match ask(control, request, &mut arg) {
+    match send(control, request, &mut arg) {
         Ok(()) => Ok(Some(arg)),
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
         Err(error) => Err(error),
@@ -176,7 +176,7 @@ pub(super) fn put(text: &str, field: &mut [u8]) -> io::Result<()> {
 pub fn has_target(name: &str) -> io::Result<bool> {
     let mut arg = DmIoctl::new();
     put(name, &mut arg.name)?;
-    match ask(&open_control()?, TARGET_VERSION, &mut arg) {
+    match send(&open_control()?, TARGET_VERSION, &mut arg) {
         Ok(()) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
         Err(error) => Err(error),
@@ -210,7 +210,7 @@ pub enum SnapshotStatus {
 /// InvalidData: the device is no snapshot, or its status is unknown.
 pub fn snapshot_status(uuid: &str) -> io::Result<Option<SnapshotStatus>> {
     let mut arg = DmIoctl::about(uuid, NO_FLUSH)?;
-    match ask(&open_control()?, TABLE_STATUS, &mut arg) {
+    match send(&open_control()?, TABLE_STATUS, &mut arg) {
         Ok(()) => parse_snapshot(&arg.answer).map(Some).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -258,7 +258,7 @@ mod tests {
 
     /// The nodes: one whose driver no kernel has, and one that is no device.
     #[test]
-    fn a_kernel_without_device_mapper_has_no_devices_and_one_that_cannot_be_asked_is_an_error() {
+    fn a_kernel_without_device_mapper_has_no_devices_and_one_that_cannot_be_queried_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let (sys, node) = (dir.path().join("sys"), dir.path().join("control"));
         assert!(control(&sys, &node).unwrap().is_none());

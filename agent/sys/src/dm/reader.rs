@@ -87,10 +87,10 @@ fn open(kernel_name: &str, dev: (u32, u32), uuid: &str, write: bool) -> io::Resu
         .custom_flags(libc::O_DIRECT | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK)
         .open(Path::new("/dev").join(kernel_name))?;
     let facts = path::facts_of(&file)?;
-    let known = identify(Path::new("/sys"), kernel_name)?;
+    let identity = identify(Path::new("/sys"), kernel_name)?;
     let is_meant = facts.kind == path::Kind::Block
         && facts.rdev == dev
-        && known.is_some_and(|(found, number)| found == uuid && number == dev);
+        && identity.is_some_and(|(actual, number)| actual == uuid && number == dev);
     if !is_meant {
         return Err(io::Error::new(
             io::ErrorKind::NotFound,

@@ -73,11 +73,11 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
 /// Parses a report of exactly one VG.
 pub fn parse(text: &str) -> Result<VgReport, serde_json::Error> {
     let whole: Whole = serde_json::from_str(text)?;
-    let mut found = whole
+    let mut vgs = whole
         .report
         .into_iter()
         .flat_map(|one| one.vg.into_iter().map(move |vg| (vg, one.lv.clone())));
-    match (found.next(), found.next()) {
+    match (vgs.next(), vgs.next()) {
         (Some((vg, mut lvs)), None) => {
             lvs.sort();
             Ok(VgReport {

@@ -88,7 +88,7 @@ pub fn is_supported() -> bool {
     static SUPPORTED: OnceLock<bool> = OnceLock::new();
     *SUPPORTED.get_or_init(|| {
         let supported = mount_of(Path::new("/")).and_then(|id| {
-            let answer = ask(id, SUPPORTED_MASK)?;
+            let answer = query(id, SUPPORTED_MASK)?;
             Ok(answer.u64(144))
         });
         supported.is_ok_and(|supported| supported & ROW == ROW)
@@ -121,7 +121,7 @@ pub(super) fn list() -> io::Result<Vec<UniqueId>> {
 
 /// Returns one mount; NotFound if it is gone.
 pub(super) fn stat(id: UniqueId) -> io::Result<Stated> {
-    let answer = ask(id, ROW)?;
+    let answer = query(id, ROW)?;
     if answer.mask() & ALWAYS != ALWAYS {
         return Err(io::Error::other("statmount left out what every mount has"));
     }
@@ -183,7 +183,7 @@ fn id_of(dir: RawFd, path: &CStr, flags: libc::c_int) -> io::Result<UniqueId> {
     }
 }
 
-fn ask(id: UniqueId, mask: u64) -> io::Result<Answer> {
+fn query(id: UniqueId, mask: u64) -> io::Result<Answer> {
     let request = MountIdRequest::new(id, mask);
     let mut room = ROOM;
     loop {

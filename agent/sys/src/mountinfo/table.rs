@@ -146,7 +146,7 @@ impl Table {
         wanted: impl Fn(&MountEntry) -> bool,
     ) -> Result<Change, MountInfoError> {
         if statmount::is_supported()
-            && let Ok((now, read)) = self.ask(wanted)
+            && let Ok((now, read)) = self.query(wanted)
         {
             return Ok(self.take_in(&now, read));
         }
@@ -175,9 +175,9 @@ impl Table {
         if !statmount::is_supported() {
             return self.refresh();
         }
-        let known = self.at.get(resolved.as_os_str()).cloned();
+        let ids = self.at.get(resolved.as_os_str()).cloned();
         let mut change = Change::default();
-        for id in known.unwrap_or_default() {
+        for id in ids.unwrap_or_default() {
             match statmount::stat(id) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -190,14 +190,14 @@ impl Table {
     }
 
     /// Returns the ids of all mounts, and the entries of those that are new or `wanted`.
-    fn ask(&self, wanted: impl Fn(&MountEntry) -> bool) -> io::Result<(Vec<UniqueId>, Read)> {
+    fn query(&self, wanted: impl Fn(&MountEntry) -> bool) -> io::Result<(Vec<UniqueId>, Read)> {
         let mut now = statmount::list()?;
         let mut read = Vec::new();
-        let mut known = self.mounts.iter().peekable();
+        let mut previous = self.mounts.iter().peekable();
         let mut gone = Vec::new();
         for &id in &now {
-            while known.next_if(|(old, _)| **old < id).is_some() {}
-            let old = known.next_if(|(old, _)| **old == id);
+            while previous.next_if(|(old, _)| **old < id).is_some() {}
+            let old = previous.next_if(|(old, _)| **old == id);
             if old.is_some_and(|(_, entry)| !wanted(entry)) {
                 continue;
             }
@@ -219,8 +219,8 @@ impl Table {
             ..Change::default()
         };
         let mut now = now.iter().peekable();
-        let known = self.mounts.keys();
-        let gone = known.filter(|id| {
+        let ids = self.mounts.keys();
+        let gone = ids.filter(|id| {
             while now.next_if(|other| other < id).is_some() {}
             now.peek() != Some(id)
         });
@@ -249,7 +249,7 @@ impl Table {
     }
 
     fn put(&mut self, id: UniqueId, entry: MountEntry, change: &mut Change) {
-        if self.mounts.get(&id).is_some_and(|known| **known == entry) {
+        if self.mounts.get(&id).is_some_and(|old| **old == entry) {
             return;
         }
         self.remove(id, change);

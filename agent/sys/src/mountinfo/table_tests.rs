@@ -102,7 +102,7 @@ fn mounts_of_every_kind(dir: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn single_mounts_are_read_as_mountinfo_tells_them() {
+fn single_mounts_are_read_as_mountinfo_lists_them() {
     let Some(dir) = namespace() else { return };
     let paths = mounts_of_every_kind(&dir);
     let reference = read().unwrap();
@@ -171,7 +171,7 @@ fn a_refresh_reads_what_is_new_alone() {
 }
 
 #[test]
-fn one_mount_is_taken_in_and_let_go_without_a_look_at_the_others() {
+fn one_mount_is_taken_in_and_let_go_without_reading_the_others() {
     let Some(dir) = namespace() else { return };
     let mut table = Table::default();
     table.refresh().unwrap();

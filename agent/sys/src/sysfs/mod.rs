@@ -207,8 +207,8 @@ impl Disk {
 }
 
 fn gather(root: &Path, link: &Path, kernel_name: &str) -> io::Result<DriveFacts> {
-    let found = Disk::find(root, link, kernel_name)?;
-    let (disk, place) = (&found.node, &found.place);
+    let device = Disk::find(root, link, kernel_name)?;
+    let (disk, place) = (&device.node, &device.place);
     let partitions = partitions(disk, kernel_name)?;
     let mut holders = holders(root, disk, kernel_name)?;
     for partition in &partitions {
@@ -219,14 +219,14 @@ fn gather(root: &Path, link: &Path, kernel_name: &str) -> io::Result<DriveFacts>
         )?);
     }
     let rotational = disk.flag("queue/rotational")?;
-    let identity = found.identity.clone();
+    let identity = device.identity.clone();
     let facts = DriveFacts {
         id: identity.id,
         identity_is_stable: identity.is_stable,
         kernel_name: kernel_name.to_owned(),
-        major: found.number.0,
-        minor: found.number.1,
-        diskseq: found.diskseq,
+        major: device.number.0,
+        minor: device.number.1,
+        diskseq: device.diskseq,
         model: identity.model,
         serial: identity.serial,
         wwn: identity.wwn,
@@ -239,10 +239,10 @@ fn gather(root: &Path, link: &Path, kernel_name: &str) -> io::Result<DriveFacts>
             (false, true) => Media::Hdd,
             (false, false) => Media::Ssd,
         },
-        transport: found.transport,
+        transport: device.transport,
         read_only: disk.required_flag("ro")?,
         removable: disk.flag("removable")?,
-        hidden: found.hidden,
+        hidden: device.hidden,
         zoned: disk
             .text("queue/zoned")?
             .is_some_and(|zoned| zoned != "none"),
@@ -252,11 +252,11 @@ fn gather(root: &Path, link: &Path, kernel_name: &str) -> io::Result<DriveFacts>
         holders,
         partitions,
         sysfs_path: format!("/sys{}", place.path()),
-        backing_file: found.backing_file.clone(),
+        backing_file: device.backing_file.clone(),
         // An unknown location must not exclude a drive, or fail a whole scan.
         bay: bay::bay(root, place, disk).unwrap_or_default(),
     };
-    found.is_still_the_same()?;
+    device.is_still_the_same()?;
     Ok(facts)
 }
 
@@ -313,15 +313,15 @@ fn disk_node(root: &Path, kernel_name: &str) -> io::Result<Node> {
 }
 
 fn partitions(disk: &Node, disk_name: &str) -> io::Result<Vec<PartitionFacts>> {
-    let mut found = Vec::new();
+    let mut result = Vec::new();
     for kernel_name in disk.list()? {
         let Some(number) = partition_number(disk_name, &kernel_name) else {
             continue;
         };
-        found.extend(partition_unless_gone(disk, kernel_name, number)?);
+        result.extend(partition_unless_gone(disk, kernel_name, number)?);
     }
-    found.sort_by_key(|facts| facts.number);
-    Ok(found)
+    result.sort_by_key(|facts| facts.number);
+    Ok(result)
 }
 
 /// Returns the kernel's name of a partition: the disk's name and the number, with `p` between them if the name ends with a digit.

@@ -124,8 +124,8 @@ fn a_drive_is_the_one_that_was_meant_by_each_identity_that_it_may_have() {
         &[RUNNING, ("device/wwid", "naa.5000c500a1b2c3d4")],
     );
     tree.write(&format!("{at}/device/vpd_pg80"), b"\0\x80\0\x04ZC12");
-    let found = identify(tree.root(), "sda").unwrap();
-    let is = |id: &str| found.is(&DriveId(id.into()));
+    let facts = identify(tree.root(), "sda").unwrap();
+    let is = |id: &str| facts.is(&DriveId(id.into()));
     assert!(is("wwn-0x5000c500a1b2c3d4") && is("wwn-0x5000c500a1b2c3d4_ZC12"));
     assert!(is("wwn-0x5000c500a1b2c3d4.sda"));
     assert!(!is("wwn-0x5000c500a1b2c3d4.sdb") && !is("wwn-0x5000c500a1b2c3d4_ZC34"));
@@ -272,7 +272,7 @@ fn a_usb_stick_takes_its_serial_from_the_usb_device_and_keeps_luns_apart() {
 }
 
 #[test]
-fn network_disks_are_told_from_local_ones() {
+fn network_disks_are_distinguished_from_local_ones() {
     for (place, expected) in [
         (
             "platform/host3/session1/target3:0:0/3:0:0:1",
@@ -462,7 +462,7 @@ fn a_loop_device_is_known_by_its_file() {
 }
 
 #[test]
-fn kinds_of_virtual_devices_are_told_by_name_and_place() {
+fn kinds_of_virtual_devices_are_recognized_by_name_and_place() {
     for (name, kind) in [
         ("zram0", "zram"),
         ("md127", "md"),
@@ -523,7 +523,7 @@ fn a_device_that_is_gone_is_left_out_and_a_broken_one_is_an_error() {
 }
 
 #[test]
-fn a_sas_drives_place_in_its_enclosure_is_read_and_nothing_is_asked_of_the_enclosure() {
+fn a_sas_drives_place_in_its_enclosure_is_read_and_the_enclosure_is_not_queried() {
     let tree = Tree::new();
     let place =
         "pci0000:3a/0000:3a:00.0/host1/port-1:0/expander-1:0/end_device-1:0:4/target1:0:4/1:0:4:0";

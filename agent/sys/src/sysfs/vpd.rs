@@ -14,10 +14,10 @@ pub struct Designators {
 
 /// Parses VPD page 0x83 (SPC), a list of designators.
 pub fn designators(page: &[u8]) -> Designators {
-    let mut found = Designators::default();
+    let mut result = Designators::default();
     let mut best = 0;
     let Some((header, mut rest)) = page.split_at_checked(4) else {
-        return found;
+        return result;
     };
     rest = &rest[..rest
         .len()
@@ -42,17 +42,17 @@ pub fn designators(page: &[u8]) -> Designators {
             2 => (2, Some(format!("eui.{}", hex()))),
             1 if value.len() >= 68 && value.starts_with(b"ATA     ") => {
                 let text = |range: &[u8]| String::from_utf8_lossy(range).trim().to_owned();
-                found.ata = Some((text(&value[8..48]), text(&value[48..68])));
+                result.ata = Some((text(&value[8..48]), text(&value[48..68])));
                 (0, None)
             }
             _ => (0, None),
         };
         if rank > best && wwn.as_deref().is_some_and(|wwn| from_wwn(wwn).is_some()) {
             best = rank;
-            found.wwn = wwn;
+            result.wwn = wwn;
         }
     }
-    found
+    result
 }
 
 /// Parses VPD page 0x80 (SPC), the unit's serial number; None if it is empty or cut off.

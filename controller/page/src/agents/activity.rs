@@ -54,21 +54,21 @@ impl AgentsSource {
         }
         cut_checks(&mut activity);
         let moving = self.shown().filter(|agent| {
-            let moves = agent.look(|inventory| !inventory.with_moves().is_empty());
+            let moves = agent.read_inventory(|inventory| !inventory.with_moves().is_empty());
             moves || copying.contains_key(agent.node())
         });
         let moving: Vec<Arc<Agent>> = moving.collect();
         activity.more |= moving.len() > ASKED;
         let mut rest = moving.into_iter().take(ASKED);
-        let mut asked = JoinSet::new();
+        let mut requests = JoinSet::new();
         loop {
-            while asked.len() < ASKED_AT_A_TIME
+            while requests.len() < ASKED_AT_A_TIME
                 && let Some(agent) = rest.next()
             {
                 let copies = copying.remove(agent.node()).unwrap_or_default();
-                asked.spawn(async move { of_agent(&agent, copies).await });
+                requests.spawn(async move { of_agent(&agent, copies).await });
             }
-            match asked.join_next().await {
+            match requests.join_next().await {
                 Some(answer) => add(&mut activity, answer),
                 None => break,
             }
@@ -117,7 +117,7 @@ async fn of_agent(agent: &Agent, copying: Vec<agent::Volume>) -> Activity {
         return activity;
     };
     let mut is_silent = false;
-    if agent.look(|inventory| !inventory.with_moves().is_empty()) {
+    if agent.read_inventory(|inventory| !inventory.with_moves().is_empty()) {
         match call(DEADLINE, client.list_moves(ListMovesRequest {})).await {
             Ok(answer) => {
                 let moves = answer.moves.into_iter().take(ENTRIES + 1);

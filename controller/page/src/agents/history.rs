@@ -19,7 +19,7 @@ impl AgentsSource {
         let agents: Vec<Arc<Agent>> = self.shown().collect();
         for agent in agents {
             let node = agent.node();
-            let (drives, findings) = agent.look(|inventory| {
+            let (drives, findings) = agent.read_inventory(|inventory| {
                 let drives = inventory.drives().filter(|drive| !is_noise(drive));
                 let drives: Vec<agent::Drive> = drives.collect();
                 (drives, inventory.findings().to_vec())

@@ -27,20 +27,20 @@ impl AgentsSource {
         {
             return measured.clone();
         }
-        let Ok(measured) = ask(agent, drive).await else {
+        let Ok(measured) = query(agent, drive).await else {
             return Measured::default();
         };
-        let mut known = lock();
-        known.retain(|_, (at, _)| at.elapsed() < RECENT);
-        if known.len() < DRIVES {
-            known.insert(key, (Instant::now(), measured.clone()));
+        let mut cache = lock();
+        cache.retain(|_, (at, _)| at.elapsed() < RECENT);
+        if cache.len() < DRIVES {
+            cache.insert(key, (Instant::now(), measured.clone()));
         }
         measured
     }
 }
 
 /// Asks for both at once. Errs if the agent is not connected; an answer that it does not give is absent.
-async fn ask(agent: &Agent, drive: &str) -> Result<Measured, CallError> {
+async fn query(agent: &Agent, drive: &str) -> Result<Measured, CallError> {
     let (mut of_latency, mut of_history) = (agent.client()?, agent.client()?);
     let latency = DriveLatencyRequest {
         drive: drive.to_owned(),

@@ -15,7 +15,7 @@ pub fn at(path: &str) -> Option<Asset> {
         "/" => "index.html",
         path => path.strip_prefix("/assets/")?,
     };
-    let (name, bytes) = ASSETS.iter().find(|(known, _)| *known == name)?;
+    let (name, bytes) = ASSETS.iter().find(|(asset, _)| *asset == name)?;
     Some(Asset {
         content_type: content_type(name)?,
         bytes,

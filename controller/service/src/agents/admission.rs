@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_stands_is_asked_and_a_disconnected_one_makes_way_for_its_own_key_and_machine()
+    fn a_connected_holder_is_queried_and_a_disconnected_one_makes_way_for_its_own_key_and_machine()
     {
         use Admission::{AskHolder, Enter, Prove};
         let (own, restarted) = (facts("a", 1, "1"), facts("a", 1, "2"));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_nothing_of_the_holder_to_the_one_that_is_refused() {
+    fn a_refusal_reveals_nothing_of_the_holder_to_the_one_that_is_refused() {
         let connected = Refusal::Connected {
             node: "n".into(),
             holder: "secret-instance".into(),

@@ -183,19 +183,19 @@ impl Agent {
 
     /// Reads the current inventory. `read` must be short, since updates wait for it, and must not read another inventory,
     /// which can deadlock with a waiting update.
-    pub fn look<T>(&self, read: impl FnOnce(&Inventory) -> T) -> T {
+    pub fn read_inventory<T>(&self, read: impl FnOnce(&Inventory) -> T) -> T {
         let _alone = SingleReader::begin();
         read(&self.inventory.borrow())
     }
 
     /// Returns the instance of the newest update. Read it before a call whose change is passed to [`shows`](Self::shows).
     pub fn instance(&self) -> String {
-        self.look(|inventory| inventory.instance().to_owned())
+        self.read_inventory(|inventory| inventory.instance().to_owned())
     }
 
     /// True if the agent has been disconnected for at least `--away-grace`.
     pub fn unreachable(&self) -> bool {
-        self.look(|inventory| {
+        self.read_inventory(|inventory| {
             inventory
                 .away_since()
                 .is_some_and(|since| since.elapsed() >= self.away_grace)
@@ -205,8 +205,8 @@ impl Agent {
     /// Waits until the inventory includes this revision of this instance. Returns false if that takes longer than
     /// `deadline`. An acknowledged change is durable either way.
     pub async fn wait_for(&self, instance: &str, revision: u64, deadline: Duration) -> bool {
-        let mut seen = self.inventory.subscribe();
-        let shown = seen.wait_for(|inventory| inventory.includes(instance, revision));
+        let mut receiver = self.inventory.subscribe();
+        let shown = receiver.wait_for(|inventory| inventory.includes(instance, revision));
         matches!(tokio::time::timeout(deadline, shown).await, Ok(Ok(_)))
     }
 
@@ -234,7 +234,7 @@ impl Agent {
     ) -> Entered {
         let mut standing = self.standing();
         let connected = standing.session.is_some();
-        let has_volumes = || self.look(|inventory| inventory.counts().volumes > 0);
+        let has_volumes = || self.read_inventory(|inventory| inventory.counts().volumes > 0);
         let holder = standing.facts.as_ref().map(|facts| Holder {
             facts,
             connected,
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_an_agent_that_says_that_it_copies_is_asked_about_snapshots() {
+    async fn only_an_agent_that_supports_copies_is_queried_about_snapshots() {
         let client = AgentClient::new(Endpoint::from_static("http://agent").connect_lazy().into());
         let agent = Agent::new("n".into(), Duration::ZERO);
         let refused = agent.client_for_copies().unwrap_err();
@@ -506,7 +506,7 @@ mod tests {
                 };
                 agent.apply(number, snapshot(), &catalog).unwrap().unwrap();
                 done.wait();
-                marked += usize::from(!agent.look(Inventory::complete));
+                marked += usize::from(!agent.read_inventory(Inventory::complete));
             }
             marked
         });

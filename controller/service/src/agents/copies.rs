@@ -153,7 +153,7 @@ impl Agents {
     fn copy(&self, key: Key) -> Option<Copy> {
         let volume = self.catalog().get(&key)?;
         let agent = self.get(&key.node)?;
-        let (is_there, drive) = agent.look(|inventory| {
+        let (is_there, drive) = agent.read_inventory(|inventory| {
             let drive = inventory.drive(&volume.drive);
             (inventory.complete(), drive)
         });
@@ -174,12 +174,12 @@ impl Agents {
 
     /// Returns the volumes that the last [`find_copies`](Self::find_copies) found on several nodes, and that still are.
     pub fn shared_volumes(&self) -> Vec<SharedVolume> {
-        let found: Vec<Uuid> = {
+        let uuids: Vec<Uuid> = {
             let copies = self.inner.copies.0.lock();
             let copies = copies.unwrap_or_else(PoisonError::into_inner);
             copies.iter().copied().collect()
         };
-        let shared = found.into_iter();
+        let shared = uuids.into_iter();
         shared.filter_map(|uuid| self.shared_volume(uuid)).collect()
     }
 
@@ -197,14 +197,14 @@ impl Agents {
     /// Looks for volumes that two nodes have, and logs those that were not found before.
     pub fn find_copies(&self) {
         let shared = self.catalog().shared_uuids().into_iter();
-        let found = shared.filter_map(|uuid| Some((uuid, self.other_copy(uuid)?)));
-        let found: BTreeMap<Uuid, String> = found.collect();
+        let entries = shared.filter_map(|uuid| Some((uuid, self.other_copy(uuid)?)));
+        let entries: BTreeMap<Uuid, String> = entries.collect();
         let before = {
             let copies = self.inner.copies.0.lock();
             let mut copies = copies.unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *copies, found.keys().copied().collect())
+            std::mem::replace(&mut *copies, entries.keys().copied().collect())
         };
-        for (uuid, details) in found.iter().filter(|(uuid, _)| !before.contains(*uuid)) {
+        for (uuid, details) in entries.iter().filter(|(uuid, _)| !before.contains(*uuid)) {
             tracing::warn!(volume = %uuid, details, "volume is on two nodes");
         }
     }

@@ -22,19 +22,19 @@ fn details(copies: &[Copy]) -> Option<String> {
 
 #[test]
 fn both_nodes_drives_and_generations_are_named_and_which_is_the_newer() {
-    let said = details(&[copy("a", 1, "ready", true), copy("b", 2, "ready", true)]);
+    let text = details(&[copy("a", 1, "ready", true), copy("b", 2, "ready", true)]);
     assert_eq!(
-        said.unwrap(),
+        text.unwrap(),
         "2 nodes have this volume: node b on drive sdb (serial S-b, bay 3), generation 2, ready; node a on drive sda (serial S-a, bay 3), generation 1, ready; that of node b is the newer: use no other, and detach the drive of the older, or attach it to node b, which then knows that it is old; volume prefer is not for it"
     );
     // An old place that is found without its copy has the generation of the copy, and is not served.
-    let said = details(&[copy("a", 2, "ambiguous", true), copy("b", 2, "ready", true)]);
-    assert!(said.unwrap().contains("that of node b is the newer: use"));
-    let said = details(&[copy("a", 3, "ready", true), copy("b", 3, "ready", true)]);
-    assert!(said.unwrap().contains("neither is newer"));
+    let text = details(&[copy("a", 2, "ambiguous", true), copy("b", 2, "ready", true)]);
+    assert!(text.unwrap().contains("that of node b is the newer: use"));
+    let text = details(&[copy("a", 3, "ready", true), copy("b", 3, "ready", true)]);
+    assert!(text.unwrap().contains("neither is newer"));
     // An agent from before volumes could be moved.
-    let said = details(&[copy("a", 0, "ready", true), copy("b", 1, "ready", true)]);
-    assert!(said.unwrap().contains("neither is newer"));
+    let text = details(&[copy("a", 0, "ready", true), copy("b", 1, "ready", true)]);
+    assert!(text.unwrap().contains("neither is newer"));
 }
 
 #[test]
@@ -48,12 +48,12 @@ fn a_drive_that_was_moved_is_no_copy_unless_what_it_left_is_newer() {
         assert_eq!(details(&[left, copy("b", 2, "ready", true)]), None);
     }
     for left in [copy("a", 2, "missing", true), copy("a", 2, "ready", false)] {
-        let said = details(&[left, copy("b", 1, "ready", true)]).unwrap();
+        let text = details(&[left, copy("b", 1, "ready", true)]).unwrap();
         assert!(
-            said.contains("node a on drive sda (serial S-a, bay 3), generation 2, not read now"),
-            "{said}"
+            text.contains("node a on drive sda (serial S-a, bay 3), generation 2, not read now"),
+            "{text}"
         );
-        assert!(said.contains("that of node a is the newer, and is not read now"));
+        assert!(text.contains("that of node a is the newer, and is not read now"));
     }
     let away = [copy("a", 2, "ready", false), copy("b", 1, "ready", false)];
     assert_eq!(details(&away), None);

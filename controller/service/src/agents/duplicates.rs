@@ -166,14 +166,14 @@ pub struct Due {
 /// All volumes that share their name with another one.
 #[derive(Debug, Default)]
 pub struct Duplicates {
-    found: Mutex<BTreeMap<Key, Finding>>,
+    findings: Mutex<BTreeMap<Key, Finding>>,
 }
 
 impl Duplicates {
     /// Replaces all findings. `groups`: each name that several volumes have, with those volumes.
     fn update(&self, groups: Vec<(String, Vec<Candidate>)>, is_followed: bool, now: Instant) {
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::take(&mut *found);
+        let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut *findings);
         for (name, all) in groups {
             for one in &all {
                 let others = all.iter().map(|other| &other.key);
@@ -196,15 +196,15 @@ impl Duplicates {
                         "volume shares its name with another volume"
                     );
                 }
-                found.insert(one.key.clone(), finding);
+                findings.insert(one.key.clone(), finding);
             }
         }
     }
 
     /// Returns the text of the finding about this volume; None if no other volume has its name.
     pub fn of(&self, key: &Key) -> Option<String> {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let finding = found.get(key)?;
+        let findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
+        let finding = findings.get(key)?;
         let others: Vec<String> = finding.others.iter().map(Key::id_text).collect();
         let why = match &finding.removable {
             Ok(_) => "the PersistentVolume of this name uses the other one, and this one was never used: it is removed by itself"
@@ -220,17 +220,17 @@ impl Duplicates {
 
     /// Returns the number of volumes that share their name, by node.
     pub fn counts(&self) -> BTreeMap<Node, u64> {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts = BTreeMap::new();
-        for key in found.keys() {
+        for key in findings.keys() {
             *counts.entry(key.node.clone()).or_default() += 1;
         }
         counts
     }
 
     fn due(&self, grace: Duration, now: Instant) -> Vec<Due> {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = found.iter().filter_map(|(key, finding)| {
+        let findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = findings.iter().filter_map(|(key, finding)| {
             let (used, since) = finding.removable.as_ref().ok()?;
             (now.saturating_duration_since(*since) >= grace).then(|| Due {
                 name: finding.name.clone(),
@@ -253,7 +253,7 @@ impl Agents {
     }
 
     fn candidate(&self, key: Key, volume: Volume) -> Candidate {
-        let complete = |agent: Arc<Agent>| agent.look(Inventory::complete);
+        let complete = |agent: Arc<Agent>| agent.read_inventory(Inventory::complete);
         let named_by = self.expected().named_by(key.uuid).map(Into::into);
         Candidate {
             is_there: self.get(&key.node).is_some_and(complete),

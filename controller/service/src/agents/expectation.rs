@@ -87,9 +87,9 @@ impl Agents {
         let expected = self.expected();
         agent.connected()
             || expected.has_node(agent.node())
-            || agent.look(|inventory| inventory.counts().volumes > 0)
+            || agent.read_inventory(|inventory| inventory.counts().volumes > 0)
             || (agent.facts().is_some() && !expected.complete())
-            || self.is_given_up(agent.node()) && agent.look(Inventory::listed)
+            || self.is_given_up(agent.node()) && agent.read_inventory(Inventory::listed)
     }
 
     /// Records that both lists, of volumes and of nodes, were read whole.
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn volumes_of_a_node_that_never_connected_are_listed_and_unreachable_until_its_agent_tells() {
+    fn volumes_of_a_node_that_never_connected_are_listed_and_unreachable_until_its_agent_reports() {
         let (agents, _keep) = agents();
         agents.expect_volumes(vec![(id(1), pv("a")), (id(2), pv("b"))]);
         let expected = |n| (id(n), EXPECTED.to_owned());
         assert_eq!(listed(agents.catalog()), [expected(1), expected(2)]);
-        let found = agents.volume(&id(1).to_string()).unwrap();
-        assert!(found.agent.unreachable() && found.volume.name == "a");
-        assert!(agents.is_node(&found.agent));
+        let reported = agents.volume(&id(1).to_string()).unwrap();
+        assert!(reported.agent.unreachable() && reported.volume.name == "a");
+        assert!(agents.is_node(&reported.agent));
 
         agents.unexpect_volume(&id(2), "b");
         agents.expect_volume(&id(3), pv("c"));
@@ -189,14 +189,14 @@ mod tests {
 
         // A volume that the agent does not have does not exist, even if a PersistentVolume names it.
         let update = snapshot(&[3, 4]);
-        found.agent.inventory_for_test(|inventory| {
+        reported.agent.inventory_for_test(|inventory| {
             inventory.apply(update, agents.catalog()).unwrap();
         });
-        let told = |n| (id(n), "ready".to_owned());
-        assert_eq!(listed(agents.catalog()), [told(3), told(4)]);
+        let ready = |n| (id(n), "ready".to_owned());
+        assert_eq!(listed(agents.catalog()), [ready(3), ready(4)]);
         agents.expect_volume(&id(5), pv("e"));
         agents.refresh_expected();
-        assert_eq!(listed(agents.catalog()), [told(3), told(4)]);
+        assert_eq!(listed(agents.catalog()), [ready(3), ready(4)]);
         assert!(matches!(
             agents.volume(&id(1).to_string()),
             Err(LookupError::NotThere { .. })
@@ -208,20 +208,20 @@ mod tests {
         let (agents, _keep) = agents();
         agents.recall(facts(), snapshot(&[1])).unwrap();
         agents.expect_volumes(vec![(id(1), pv("a")), (id(2), pv("b"))]);
-        let known = (id(1), "ready".to_owned());
+        let recalled = (id(1), "ready".to_owned());
         assert_eq!(
             listed(agents.catalog()),
-            [known.clone(), (id(2), EXPECTED.to_owned())]
+            [recalled.clone(), (id(2), EXPECTED.to_owned())]
         );
         let agent = agents.get("n1").unwrap();
-        let kept = agent.look(|inventory| inventory.dump(agents.catalog()));
+        let kept = agent.read_inventory(|inventory| inventory.dump(agents.catalog()));
         assert_eq!(
             kept.unwrap().volumes.len(),
             1,
             "only what an agent told is kept"
         );
         agents.expect_volumes(Vec::new());
-        assert_eq!(listed(agents.catalog()), [known]);
+        assert_eq!(listed(agents.catalog()), [recalled]);
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl Watched<'_> {
                     note_foreign(&inner, self.agent.node(), &foreign);
                 }
             }
-            if self.agent.look(Inventory::complete) {
+            if self.agent.read_inventory(Inventory::complete) {
                 inner
                     .ready
                     .send_if_modified(|ready| !std::mem::replace(ready, true));
@@ -137,21 +137,21 @@ pub(super) async fn has_drives_of(
     same_machine: bool,
 ) -> Result<bool, SessionError> {
     let wanted: BTreeSet<String> = agent
-        .look(|inventory| inventory.dump(catalog))
+        .read_inventory(|inventory| inventory.dump(catalog))
         .into_iter()
         .flat_map(|dump| dump.volumes)
         .map(|volume| volume.drive)
         .collect();
     let scratch = Catalog::default();
     // A separate inventory, so that a newcomer's updates do not mark the node as connected.
-    let mut seen = Inventory::new(agent.node().into());
+    let mut newcomer = Inventory::new(agent.node().into());
     let mut stream = updates::open(channel, MessageLimit::REMOTE).await?;
     loop {
         let update = updates::next(&mut stream).await?;
         tokio::time::sleep(agent.spend(update.encoded_len())).await;
-        seen.apply(update, &scratch)?;
-        if seen.complete() {
-            return Ok(seen.drives().any(|drive| {
+        newcomer.apply(update, &scratch)?;
+        if newcomer.complete() {
+            return Ok(newcomer.drives().any(|drive| {
                 (same_machine || drive.known_state() == Some(DriveState::Claimed))
                     && wanted.contains(&drive.id)
             }));

@@ -56,13 +56,13 @@ impl Agents {
         let owner = self.owner(of, &parsed);
         let complete = owner
             .as_ref()
-            .is_ok_and(|agent| agent.look(Inventory::complete));
+            .is_ok_and(|agent| agent.read_inventory(Inventory::complete));
         let mut by_node = self.members_by_node(parsed.uuid);
         let here = by_node.remove(parsed.node.as_str()).unwrap_or_default();
         if (!complete || here.is_empty())
-            && let Some(found) = self.moved_group(&parsed, by_node)
+            && let Some(group) = self.moved_group(&parsed, by_node)
         {
-            return Ok(found);
+            return Ok(group);
         }
         let agent = owner?;
         ReportedGroup::new(agent.clone(), here, None)
@@ -76,12 +76,12 @@ impl Agents {
         id: &VolumeId,
         others: BTreeMap<Node, Vec<(VolumeSnapshot, Volume)>>,
     ) -> Option<ReportedGroup> {
-        let found = others.into_iter().filter_map(|(node, members)| {
+        let groups = others.into_iter().filter_map(|(node, members)| {
             let agent = self.get(&node)?;
-            let is_there = agent.look(Inventory::complete);
+            let is_there = agent.read_inventory(Inventory::complete);
             is_there.then(|| ReportedGroup::new(agent, members, Some(id.node.clone())))?
         });
-        found.max_by_key(|found| found.members.len())
+        groups.max_by_key(|group| group.members.len())
     }
 
     /// Returns the snapshots of this group that exist for CSI, by node.

@@ -171,14 +171,14 @@ impl Agents {
         let of = IdOf::Volume;
         let parsed = parse_as(of, id)?;
         let owner = self.owner(of, &parsed);
-        let known = |key: &Key| {
+        let existing = |key: &Key| {
             let volume = self.catalog().get(key);
             volume.filter(crate::catalog::exists)
         };
-        let here = known(&Key::from(&parsed));
+        let here = existing(&Key::from(&parsed));
         let complete = owner
             .as_ref()
-            .is_ok_and(|agent| agent.look(Inventory::complete));
+            .is_ok_and(|agent| agent.read_inventory(Inventory::complete));
         if let (Ok(agent), Some(volume)) = (&owner, &here)
             && complete
         {
@@ -208,13 +208,13 @@ impl Agents {
 
     /// As [`volume`](Self::volume), for a caller of CSI: a copy that is still being made does not exist yet.
     pub fn volume_of_csi(&self, id: &str) -> Result<ReportedVolume, LookupError> {
-        let found = self.volume(id)?;
-        match is_copying(&found.volume) {
+        let reported = self.volume(id)?;
+        match is_copying(&reported.volume) {
             true => Err(LookupError::Copying {
                 id: id.to_owned(),
-                node: found.agent.node().to_owned(),
+                node: reported.agent.node().to_owned(),
             }),
-            false => Ok(found),
+            false => Ok(reported),
         }
     }
 
@@ -224,14 +224,14 @@ impl Agents {
         let of = IdOf::Snapshot;
         let parsed = parse_as(of, id)?;
         let owner = self.owner(of, &parsed);
-        let is_there = |agent: &Arc<Agent>| agent.look(Inventory::complete);
+        let is_there = |agent: &Arc<Agent>| agent.read_inventory(Inventory::complete);
         let complete = owner.as_ref().is_ok_and(is_there);
         let place = self.catalog().snapshot(&Key::from(&parsed));
         let here = place.as_ref().and_then(answered);
         if (!complete || here.is_none())
-            && let Some(found) = self.snapshot_elsewhere(&parsed)
+            && let Some(moved) = self.snapshot_elsewhere(&parsed)
         {
-            return Ok(found);
+            return Ok(moved);
         }
         let agent = owner?;
         match here {
@@ -251,7 +251,7 @@ impl Agents {
         let node = agent.node();
         let unread = |key: Key| LookupError::of_unread(&self.catalog().get(&key)?, node);
         let volumes: Vec<Key> = match complete {
-            true => agent.look(|inventory| inventory.keys().collect()),
+            true => agent.read_inventory(|inventory| inventory.keys().collect()),
             false => Vec::new(),
         };
         let unknown = volumes.into_iter().find_map(unread);
@@ -263,17 +263,19 @@ impl Agents {
     pub fn snapshot_elsewhere(&self, id: &VolumeId) -> Option<ReportedSnapshot> {
         let places = self.catalog().snapshot_places(id.uuid).into_iter();
         let others = places.filter(|place| *place.key.node != *id.node);
-        let found = others.filter_map(|place| {
+        let candidates = others.filter_map(|place| {
             let agent = self.get(&place.key.node)?;
             let (snapshot, volume) = answered(&place)?;
-            agent.look(Inventory::complete).then(|| ReportedSnapshot {
-                agent,
-                snapshot,
-                volume,
-                moved_from: Some(id.node.clone()),
-            })
+            agent
+                .read_inventory(Inventory::complete)
+                .then(|| ReportedSnapshot {
+                    agent,
+                    snapshot,
+                    volume,
+                    moved_from: Some(id.node.clone()),
+                })
         });
-        found.min_by_key(|found| Reverse(generation(&found.volume)))
+        candidates.min_by_key(|candidate| Reverse(generation(&candidate.volume)))
     }
 
     /// The volume of this uuid on another node than the id says, by the word of an agent that is there: the newest, and none that is
@@ -285,7 +287,9 @@ impl Agents {
         let others = places.iter().filter(|key| *key.node != *id.node);
         others
             .filter_map(|key| Some((self.get(&key.node)?, self.catalog().get(key)?)))
-            .filter(|(agent, volume)| generation(volume) >= last && agent.look(Inventory::complete))
+            .filter(|(agent, volume)| {
+                generation(volume) >= last && agent.read_inventory(Inventory::complete)
+            })
             .min_by_key(|(_, volume)| (Reverse(generation(volume)), !volume.is_usable()))
     }
 }

@@ -209,7 +209,7 @@ impl Agents {
             .into_iter()
             .filter(|node| {
                 let agent = self.get(node);
-                let there = agent.is_some_and(|agent| agent.look(Inventory::complete));
+                let there = agent.is_some_and(|agent| agent.read_inventory(Inventory::complete));
                 !there && !self.is_given_up(node)
             })
             .collect();
@@ -294,7 +294,7 @@ impl Agents {
             let Some(agent) = self.get(&node) else {
                 continue;
             };
-            if agent.look(Inventory::listed) && agent.forget(&self.inner.catalog) {
+            if agent.read_inventory(Inventory::listed) && agent.forget(&self.inner.catalog) {
                 tracing::warn!(
                     node,
                     "node forgotten; its volumes are no longer listed and deletes are answered with OK, data stays on its drives"

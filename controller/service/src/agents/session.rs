@@ -54,7 +54,7 @@ pub struct Visitor {
     /// Verifier of tokens, and the limit that counts the identity which they prove; None: no token is required.
     pub tokens: Option<(Tokens, IdentityLimit)>,
     /// Cancelled once the agent has presented a token that may be good, or needs none.
-    pub known: CancellationToken,
+    pub recognized: CancellationToken,
     /// Cancelled to end the connection.
     pub end: CancellationToken,
 }
@@ -65,8 +65,8 @@ async fn hello(
 ) -> Result<HelloResponse, SessionError> {
     // The peer is not authenticated yet, so nothing large is accepted from it.
     let mut client = client.clone().max_decoding_message_size(MAX_HELLO_BYTES);
-    let asked = async move { client.hello(announce).await };
-    let hello = call(HELLO_DEADLINE, asked)
+    let response = async move { client.hello(announce).await };
+    let hello = call(HELLO_DEADLINE, response)
         .await
         .map_err(SessionError::Hello)?;
     if !is_node_id(&hello.node_id) {
@@ -127,9 +127,9 @@ pub(super) async fn visit(
     }
     if let Some(reason) = ended.for_peer() {
         let mut client = client;
-        let told = Box::pin(client.refused(RefusedRequest { reason }));
+        let notification = Box::pin(client.refused(RefusedRequest { reason }));
         // Best effort: this controller's log has the reason in any case.
-        let _ = tokio::time::timeout(REFUSED_DEADLINE, told).await;
+        let _ = tokio::time::timeout(REFUSED_DEADLINE, notification).await;
     }
     end.cancel();
     ended
@@ -169,7 +169,7 @@ async fn admitted(
     {
         return SessionError::OtherCertificate {
             address: visitor.address,
-            said: hello.node_id,
+            stated: hello.node_id,
             certified: identity.node().to_owned(),
         };
     }
@@ -180,7 +180,7 @@ async fn admitted(
     if let Some((tokens, identities)) = visitor.tokens
         && identity.is_none()
     {
-        let shown = tokens::prove(client, &tokens, || visitor.known.cancel());
+        let shown = tokens::prove(client, &tokens, || visitor.recognized.cancel());
         let proven = match Box::pin(shown).await {
             Ok(proven) => proven,
             Err(source) => {
@@ -191,7 +191,7 @@ async fn admitted(
         if proven.node != hello.node_id {
             return SessionError::OtherNode {
                 address: visitor.address,
-                said: hello.node_id,
+                stated: hello.node_id,
                 proven: proven.node,
             };
         }
@@ -205,7 +205,7 @@ async fn admitted(
         identity = Some(proved);
         unproven = Box::pin(tokens::until_unproven(client.clone(), tokens, proven));
     }
-    visitor.known.cancel();
+    visitor.recognized.cancel();
     let facts = facts(hello, identity, visitor.address);
     let agent = inner.enrol(&facts.node);
     let (address, identity) = (facts.address.clone(), facts.identity.clone());
@@ -280,8 +280,8 @@ impl Newcomer<'_> {
                     break number;
                 }
                 Entered::AskHolder(standby) => {
-                    let asked = ask_holder(inner, agent, standby, &facts, announce.clone());
-                    if let Some(refusal) = Box::pin(asked).await {
+                    let query = query_holder(inner, agent, standby, &facts, announce.clone());
+                    if let Some(refusal) = Box::pin(query).await {
                         return Box::new(refusal).into();
                     }
                 }
@@ -338,7 +338,7 @@ impl Newcomer<'_> {
 }
 
 // Refuses the newcomer if the agent of the current session gives any answer; ends that session if not.
-async fn ask_holder(
+async fn query_holder(
     inner: &Inner,
     agent: &Agent,
     holder: Standby,
@@ -346,8 +346,8 @@ async fn ask_holder(
     announce: HelloRequest,
 ) -> Option<Refusal> {
     let mut client = holder.client.max_decoding_message_size(MAX_HELLO_BYTES);
-    let asked = async move { client.hello(announce).await };
-    let answered = call(ALIVE_DEADLINE, asked).await;
+    let response = async move { client.hello(announce).await };
+    let answered = call(ALIVE_DEADLINE, response).await;
     if matches!(answered, Ok(_) | Err(CallError::Answered { .. })) {
         return agent.refuse_for(holder.number, new);
     }

@@ -24,23 +24,23 @@ pub enum SessionError {
     NodeId(String),
     /// The agent's certificate is another node's.
     #[error(
-        "the agent at {address} calls itself {said:?}, but its certificate is that of node {certified:?}: it has another node's certificate, or its name was changed; see `certs node`"
+        "the agent at {address} calls itself {stated:?}, but its certificate is that of node {certified:?}: it has another node's certificate, or its name was changed; see `certs node`"
     )]
     OtherCertificate {
         /// Address of the peer.
         address: String,
         /// Node id in its hello.
-        said: String,
+        stated: String,
         /// Node id in its certificate.
         certified: String,
     },
     /// The agent's token is of a pod on another node.
     #[error(
-        "the agent at {address} calls itself {said:?}, but its token is of a pod on node {proven:?}: in a cluster [node] name is the name of the Kubernetes node"
+        "the agent at {address} calls itself {stated:?}, but its token is of a pod on node {proven:?}: in a cluster [node] name is the name of the Kubernetes node"
     )]
     OtherNode {
         address: String,
-        said: String,
+        stated: String,
         proven: String,
     },
     /// The agent's token does not prove a node.
@@ -125,11 +125,11 @@ impl SessionError {
     pub(super) fn nodes(&self) -> Vec<&str> {
         match self {
             Self::OtherCertificate {
-                said,
+                stated,
                 certified: proven,
                 ..
             }
-            | Self::OtherNode { said, proven, .. } => vec![said, proven],
+            | Self::OtherNode { stated, proven, .. } => vec![stated, proven],
             Self::Version { node, .. } | Self::TooMany(node) => vec![node],
             _ => Vec::new(),
         }

@@ -17,7 +17,7 @@ impl Agents {
     pub fn state_of(&self, agent: &Agent) -> NodeState {
         if self.is_given_up(agent.node()) {
             NodeState::Forgotten
-        } else if agent.look(Inventory::complete) {
+        } else if agent.read_inventory(Inventory::complete) {
             NodeState::Connected
         } else if agent.connected() {
             NodeState::Starting
@@ -48,8 +48,8 @@ impl Agents {
         };
         let mut shown = conditions(health::entries(&volume, at), &volume.conditions);
         // A normal condition that a disconnected node reported may have ended since.
-        let told = std::mem::take(&mut volume.conditions);
-        shown.extend(told.into_iter().filter(|one| !one.abnormal && !away));
+        let reported = std::mem::take(&mut volume.conditions);
+        shown.extend(reported.into_iter().filter(|one| !one.abnormal && !away));
         volume.conditions = shown;
         let expected = self.expected();
         let named_by = expected.volume(&key.id());
@@ -71,8 +71,11 @@ impl Agents {
     }
 }
 
-/// Converts the conditions that CSI reports, with the start of each where the agent reported it in `told`.
-fn conditions(entries: Vec<VolumeHealthEntry>, told: &[agent::Condition]) -> Vec<agent::Condition> {
+/// Converts the conditions that CSI reports, with the start of each where the agent reported it in `reported`.
+fn conditions(
+    entries: Vec<VolumeHealthEntry>,
+    reported: &[agent::Condition],
+) -> Vec<agent::Condition> {
     entries
         .into_iter()
         .map(|entry| agent::Condition {
@@ -84,7 +87,7 @@ fn conditions(entries: Vec<VolumeHealthEntry>, told: &[agent::Condition]) -> Vec
                 | VolumeHealthErrorType::UnknownVolumeHealthType => words::Status::Degraded,
             }
             .to_string(),
-            since: told
+            since: reported
                 .iter()
                 .find(|condition| condition.reason == entry.reason)
                 .map_or(0, |condition| condition.since),

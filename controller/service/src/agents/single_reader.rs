@@ -14,8 +14,8 @@ pub(super) struct SingleReader(());
 impl SingleReader {
     /// Begins a read. Panics in debug builds if the thread is reading one already.
     pub(super) fn begin() -> Self {
-        let looking = LOOKING.replace(true);
-        debug_assert!(!looking, "an inventory is looked at while one is looked at");
+        let reading = LOOKING.replace(true);
+        debug_assert!(!reading, "an inventory is looked at while one is looked at");
         Self(())
     }
 }
@@ -31,14 +31,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_look_after_the_other_is_fine() {
+    fn one_read_after_the_other_is_allowed() {
         drop(SingleReader::begin());
         drop(SingleReader::begin());
     }
 
     #[test]
     #[should_panic(expected = "while one is looked at")]
-    fn a_look_within_a_look_is_a_mistake() {
+    fn a_read_within_a_read_is_a_mistake() {
         let _first = SingleReader::begin();
         let _second = SingleReader::begin();
     }

@@ -66,7 +66,7 @@ impl Unclaimed {
 /// Scans for such volumes until `stop`.
 pub async fn follow(agents: Agents, stop: CancellationToken) {
     loop {
-        look(&agents).await;
+        scan(&agents).await;
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(EVERY) => {}
@@ -74,16 +74,16 @@ pub async fn follow(agents: Agents, stop: CancellationToken) {
     }
 }
 
-async fn look(agents: &Agents) {
+async fn scan(agents: &Agents) {
     if !agents.expected().complete() {
         return;
     }
-    let (mut found, mut from) = (Vec::new(), None::<Key>);
+    let (mut volumes, mut from) = (Vec::new(), None::<Key>);
     while let Some(unclaimed) = next(agents, &mut from) {
-        found.extend(unclaimed);
+        volumes.extend(unclaimed);
         tokio::task::yield_now().await;
     }
-    agents.unclaimed().update(found, Instant::now());
+    agents.unclaimed().update(volumes, Instant::now());
 }
 
 /// Returns those among the next volumes after `from`, and advances it; None at the end of the catalog.
@@ -103,7 +103,7 @@ fn next(agents: &Agents, from: &mut Option<Key>) -> Option<Vec<Key>> {
     // The current volumes of a disconnected node are unknown.
     keys.retain(|key| {
         let agent = agents.get(&key.node);
-        agent.is_some_and(|agent| agent.look(Inventory::complete))
+        agent.is_some_and(|agent| agent.read_inventory(Inventory::complete))
     });
     Some(keys)
 }

@@ -51,13 +51,13 @@ pub(super) async fn open(
 ) -> Result<Streaming<InventoryUpdate>, SessionError> {
     let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(limit.encoded);
     let path = PathAndQuery::from_static("/drivebay.agent.v1.Agent/WatchInventory");
-    let asked = async {
+    let opening = async {
         let ready = grpc.ready().await;
         ready.map_err(|error| Status::unavailable(error.to_string()))?;
         let request = Request::new(WatchInventoryRequest {});
         grpc.server_streaming(request, path, Measured(limit)).await
     };
-    match tokio::time::timeout(DEADLINE, asked).await {
+    match tokio::time::timeout(DEADLINE, opening).await {
         Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(SessionError::Stream(status)),
         Err(_) => Err(SessionError::Stream(Status::deadline_exceeded(

@@ -126,9 +126,9 @@ impl Kinds {
     /// Counts a volume, and replaces its kind by the shared copy.
     pub(super) fn take_in(&mut self, volume: &mut Packed) {
         match self.0.entry(volume.kind.clone()) {
-            Entry::Occupied(mut known) => {
-                volume.kind = known.key().clone();
-                *known.get_mut() += 1;
+            Entry::Occupied(mut occupied) => {
+                volume.kind = occupied.key().clone();
+                *occupied.get_mut() += 1;
             }
             Entry::Vacant(free) => {
                 free.insert(1);

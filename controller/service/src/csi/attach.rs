@@ -83,22 +83,22 @@ pub(crate) fn publish(
     if request.readonly {
         return Err(AttachError::ReadOnly);
     }
-    let found = agents.volume_of_csi(id)?;
+    let reported = agents.volume_of_csi(id)?;
     if agents.get(node).is_none() {
         let node = node.chars().take(128).collect();
         return Err(AttachError::NoSuchNode { node });
     }
-    if found.agent.node() != node {
+    if reported.agent.node() != node {
         return Err(AttachError::OtherNode {
             id: id.to_owned(),
-            on: found.agent.node().to_owned(),
+            on: reported.agent.node().to_owned(),
             node: node.to_owned(),
         });
     }
-    if capability.access.as_str() != found.volume.mode {
+    if capability.access.as_str() != reported.volume.mode {
         return Err(AttachError::OtherMode {
             id: id.to_owned(),
-            is: found.volume.mode,
+            is: reported.volume.mode,
             wanted: capability.access.as_str(),
         });
     }
@@ -115,7 +115,7 @@ pub(crate) fn unpublish(
     let id = validate::required("volume_id", &request.volume_id)?;
     let node = request.node_id.as_str();
     let elsewhere = match agents.volume_of_csi(id) {
-        Ok(found) => found.agent.node() != node,
+        Ok(reported) => reported.agent.node() != node,
         Err(_) => false,
     };
     // If the volume is on another node, it was never attached to this one.

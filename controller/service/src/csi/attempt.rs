@@ -88,7 +88,7 @@ impl Attempt<'_> {
             } else {
                 agents.notes().doubt(name, node).await?;
             }
-            let error = match ask(&agent, client, self.volume, &choice).await {
+            let error = match send_create(&agent, client, self.volume, &choice).await {
                 Ok(volume) => {
                     agents.notes().settle(name, node);
                     return Ok((choice.node.clone(), volume));
@@ -137,9 +137,9 @@ impl Attempt<'_> {
         if !may_be {
             return first;
         }
-        let known = left.iter().position(|choice| choice.node == kept);
+        let position = left.iter().position(|choice| choice.node == kept);
         // A node without space by its last report is asked, too, since only its answer is certain.
-        let other = known.and_then(|at| left.remove(at)).unwrap_or(Choice {
+        let other = position.and_then(|at| left.remove(at)).unwrap_or(Choice {
             node: kept,
             ..first.clone()
         });
@@ -152,7 +152,7 @@ impl Attempt<'_> {
         let topology = self.topology;
         let name = &self.volume.name;
         let there = self.agents.all().into_iter().filter(|agent| {
-            self.key.allows(topology, agent.node()) && agent.look(Inventory::complete)
+            self.key.allows(topology, agent.node()) && agent.read_inventory(Inventory::complete)
         });
         let mut there: Vec<Arc<Agent>> = there.collect();
         if there.len() < 2 {
@@ -179,7 +179,7 @@ impl Attempt<'_> {
     }
 }
 
-async fn ask(
+async fn send_create(
     agent: &Arc<Agent>,
     mut client: AgentClient<AgentChannel>,
     requested: &NewVolume,

@@ -144,13 +144,16 @@ impl ControllerService {
     }
 
     // Errs before the first agent has reported its volumes: a caller would take the empty list for complete.
-    fn known(&self) -> Result<(), Status> {
+    fn check_reported(&self) -> Result<(), Status> {
         // A volume is listed only for a node of which something is known; so thousands of nodes are not asked for each page.
         if !self.agents.catalog().is_empty() {
             return Ok(());
         }
         let all = self.agents.all();
-        if all.iter().any(|agent| agent.look(Inventory::listed)) {
+        if all
+            .iter()
+            .any(|agent| agent.read_inventory(Inventory::listed))
+        {
             return Ok(());
         }
         let nodes = all.iter().map(|agent| agent.node().to_owned()).collect();
@@ -160,7 +163,7 @@ impl ControllerService {
     fn list(&self, request: &ListVolumesRequest) -> Result<ListVolumesResponse, Status> {
         let max = validate::max_entries(request.max_entries)?;
         let from = parse_token(&request.starting_token)?;
-        self.known()?;
+        self.check_reported()?;
         let (agents, key, attached) = (&self.agents, &self.key, &self.attached);
         let (api, from) = (self.health_api, from.as_ref());
         Ok(list_volumes(agents, key, attached, api, from, max))
@@ -172,7 +175,7 @@ impl ControllerService {
     ) -> Result<ControllerListVolumeHealthResponse, Status> {
         let max = validate::max_entries(request.max_entries)?;
         let from = parse_token(&request.starting_token)?;
-        self.known()?;
+        self.check_reported()?;
         Ok(list_health(&self.agents, from.as_ref(), max))
     }
 
@@ -197,7 +200,7 @@ impl ControllerService {
         let max = validate::max_entries(request.max_entries)?;
         let from = parse_token(&request.starting_token)?;
         if request.snapshot_id.is_empty() && request.source_volume_id.is_empty() {
-            self.known()?;
+            self.check_reported()?;
         }
         let (agents, key) = (&self.agents, &self.key);
         Ok(list_snapshots(agents, key, request, from.as_ref(), max)?)
@@ -205,9 +208,9 @@ impl ControllerService {
 
     fn one_snapshot(&self, request: &GetSnapshotRequest) -> Result<GetSnapshotResponse, Status> {
         let id = validate::required("snapshot_id", &request.snapshot_id)?;
-        let found = self.agents.snapshot(id)?;
+        let reported = self.agents.snapshot(id)?;
         Ok(GetSnapshotResponse {
-            snapshot: Some(shown_as(id, found, &self.key)),
+            snapshot: Some(shown_as(id, reported, &self.key)),
         })
     }
 
@@ -272,7 +275,8 @@ impl ControllerService {
                 volume.mode,
             )));
         }
-        let class = agent.look(|inventory| inventory.classes().get(&volume.class).cloned());
+        let class =
+            agent.read_inventory(|inventory| inventory.classes().get(&volume.class).cloned());
         let extent = class.map_or(size::DEFAULT_EXTENT_BYTES, |class| class.extent_bytes);
         let bytes = size::grown_volume(range, volume.size_bytes, extent)?;
         let grown = grow(&agent, id, bytes, range.limit).await?;
@@ -287,13 +291,13 @@ impl ControllerService {
         request: &ControllerGetVolumeRequest,
     ) -> Result<ControllerGetVolumeResponse, Status> {
         let id = validate::required("volume_id", &request.volume_id)?;
-        let found = self.agents.volume_of_csi(id)?;
-        let node = found.agent.node();
-        let at = whereabouts(&found);
+        let reported = self.agents.volume_of_csi(id)?;
+        let node = reported.agent.node();
+        let at = whereabouts(&reported);
         let attached = &self.attached;
         let (published_node_ids, volume_condition) =
-            volumes::status(&found.volume, node, at, attached, self.health_api);
-        let mut volume = volumes::volume(found.volume, node, &self.key);
+            volumes::status(&reported.volume, node, at, attached, self.health_api);
+        let mut volume = volumes::volume(reported.volume, node, &self.key);
         // The caller knows it by the id it asked for.
         id.clone_into(&mut volume.volume_id);
         Ok(ControllerGetVolumeResponse {
@@ -310,8 +314,8 @@ impl ControllerService {
         request: &ControllerGetVolumeHealthRequest,
     ) -> Result<ControllerGetVolumeHealthResponse, Status> {
         let id = validate::required("volume_id", &request.volume_id)?;
-        let found = self.agents.volume_of_csi(id)?;
-        let mut health = volumes::volume_health(&found.volume, whereabouts(&found));
+        let reported = self.agents.volume_of_csi(id)?;
+        let mut health = volumes::volume_health(&reported.volume, whereabouts(&reported));
         id.clone_into(&mut health.volume_id);
         Ok(ControllerGetVolumeHealthResponse {
             volume_health: Some(health),
@@ -356,13 +360,13 @@ impl ControllerService {
     }
 }
 
-fn whereabouts(found: &ReportedVolume) -> Whereabouts<'_> {
-    match &found.moved_from {
+fn whereabouts(reported: &ReportedVolume) -> Whereabouts<'_> {
+    match &reported.moved_from {
         Some(from) => Whereabouts::Moved {
             from,
-            now: found.agent.node(),
+            now: reported.agent.node(),
         },
-        None if found.agent.unreachable() => Whereabouts::Away,
+        None if reported.agent.unreachable() => Whereabouts::Away,
         None => Whereabouts::Here,
     }
 }

@@ -139,7 +139,7 @@ fn choose(
             return Err(CreateError::Elsewhere { name, node });
         }
         let class = new.class.clone().unwrap_or(volume.class);
-        let report = agent.look(|inventory| inventory.classes().get(&class).cloned());
+        let report = agent.read_inventory(|inventory| inventory.classes().get(&class).cloned());
         let rules = new.content.size_rules(&report.unwrap_or_default());
         let bytes = size::new_volume(new.range, rules)?;
         return Ok(Choices {
@@ -179,7 +179,9 @@ fn choose(
         .collect();
     let others = match place(&rest) {
         // The error of a subset of nodes may not hold for all of them, so it is computed again from all nodes.
-        Err(error) if only.is_some() && tells_of_all(&error) => place(&candidates(agents, None)),
+        Err(error) if only.is_some() && concerns_all_nodes(&error) => {
+            place(&candidates(agents, None))
+        }
         placed => placed,
     };
     match others {
@@ -194,7 +196,7 @@ fn choose(
 }
 
 /// True if the error concerns all nodes, and not only the requested ones.
-fn tells_of_all(error: &PlacementError) -> bool {
+fn concerns_all_nodes(error: &PlacementError) -> bool {
     match error {
         PlacementError::NotReady { nodes } => nodes.is_empty(),
         PlacementError::NoSuchNode
@@ -209,7 +211,7 @@ fn tells_of_all(error: &PlacementError) -> bool {
 
 pub(super) fn is_there(agents: &Agents, node: &str) -> bool {
     let agent = agents.get(node);
-    agent.is_some_and(|agent| agent.look(Inventory::complete))
+    agent.is_some_and(|agent| agent.read_inventory(Inventory::complete))
 }
 
 /// Returns the volume of this name and its agent; of several, always the same one. Includes a volume that is still being copied.
@@ -226,9 +228,9 @@ pub(super) fn named(
 
 /// Returns placement's input about these nodes, or about all.
 fn candidates(agents: &Agents, only: Option<&[&str]>) -> Vec<Node> {
-    let seen = |agent: Arc<Agent>| {
+    let node_of = |agent: Arc<Agent>| {
         let unreachable = agent.unreachable();
-        agent.look(|inventory| Node {
+        agent.read_inventory(|inventory| Node {
             id: agent.node().to_owned(),
             presence: if inventory.complete() {
                 Presence::There
@@ -241,13 +243,13 @@ fn candidates(agents: &Agents, only: Option<&[&str]>) -> Vec<Node> {
         })
     };
     let Some(only) = only else {
-        return agents.all().into_iter().map(seen).collect();
+        return agents.all().into_iter().map(node_of).collect();
     };
     let named: BTreeSet<&str> = only.iter().copied().collect();
     named
         .into_iter()
         .filter_map(|node| match agents.get(node) {
-            Some(agent) => Some(seen(agent)),
+            Some(agent) => Some(node_of(agent)),
             // The controller has just started, so the node's agent may still connect.
             None if agents.is_young() => Some(Node {
                 id: node.to_owned(),

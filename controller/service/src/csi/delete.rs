@@ -36,7 +36,7 @@ pub(crate) async fn delete(agents: &Agents, id: String) -> Result<(), DeleteErro
     };
     let owner = agents.owner(IdOf::Volume, &parsed);
     let on_its_node = owner.as_ref().is_ok_and(|agent| {
-        agent.look(Inventory::complete)
+        agent.read_inventory(Inventory::complete)
             && agents
                 .catalog()
                 .get(&Key::from(&parsed))
@@ -55,7 +55,7 @@ pub(crate) async fn delete(agents: &Agents, id: String) -> Result<(), DeleteErro
             agents.notes().note_delete(&id).await?;
             return Ok(());
         }
-        found => found?,
+        result => result?,
     };
     let instance = agent.instance();
     let mut client = agent.client()?;
@@ -63,8 +63,8 @@ pub(crate) async fn delete(agents: &Agents, id: String) -> Result<(), DeleteErro
         id,
         quarantine: false,
     };
-    let asked = async move { client.delete_volume(request).await };
-    if let Some(answer) = deletion(asked).await? {
+    let response = async move { client.delete_volume(request).await };
+    if let Some(answer) = deletion(response).await? {
         agent.shows(&instance, answer.revision).await;
     }
     Ok(())

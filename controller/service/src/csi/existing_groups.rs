@@ -76,9 +76,9 @@ fn check_named(
     agents: &Agents,
     id: &VolumeId,
     named: &[String],
-    found: &ReportedGroup,
+    reported: &ReportedGroup,
 ) -> Result<(), IdMismatch> {
-    check_ids(id, named, &found.members, |named| {
+    check_ids(id, named, &reported.members, |named| {
         let place = agents.catalog().snapshot(&Key::from(named));
         let snapshot = place.and_then(|place| place.snapshot());
         snapshot.is_some_and(|snapshot| {
@@ -106,14 +106,14 @@ pub(crate) fn get_group(
     named: &[String],
 ) -> Result<csi::VolumeGroupSnapshot, GetGroupError> {
     let parsed = parse_as(IdOf::GroupSnapshot, id)?;
-    let found = agents.group_snapshot(id)?;
-    check_named(agents, &parsed, named, &found)?;
+    let reported = agents.group_snapshot(id)?;
+    check_named(agents, &parsed, named, &reported)?;
     let ReportedGroup {
         agent,
         mut group,
         members,
         ..
-    } = found;
+    } = reported;
     let snapshots = members.into_iter().map(|(snapshot, volume)| {
         let mut shown = shown(snapshot, volume.id, agent.node(), key);
         shown.snapshot_id = with_node(&shown.snapshot_id, &parsed.node);
@@ -155,14 +155,14 @@ pub(crate) async fn delete_group(
         return Ok(());
     };
     match agents.group_snapshot(&id) {
-        Ok(found) if found.moved_from.is_some() => {
+        Ok(reported) if reported.moved_from.is_some() => {
             return Err(DeleteGroupError::Moved {
                 id,
-                node: found.agent.node().to_owned(),
-                now: found.group.id,
+                node: reported.agent.node().to_owned(),
+                now: reported.group.id,
             });
         }
-        Ok(found) => check_named(agents, &parsed, named, &found)?,
+        Ok(reported) => check_named(agents, &parsed, named, &reported)?,
         Err(LookupError::ForgottenNodes { .. }) => return Ok(()),
         // Only the agent can tell: it may have snapshots of the group that are still being created.
         Err(
@@ -176,8 +176,8 @@ pub(crate) async fn delete_group(
     let instance = agent.instance();
     let mut client = agent.client_for_copies()?;
     let request = agent::DeleteGroupSnapshotRequest { id };
-    let asked = async move { client.delete_group_snapshot(request).await };
-    if let Some(answer) = deletion(asked).await? {
+    let response = async move { client.delete_group_snapshot(request).await };
+    if let Some(answer) = deletion(response).await? {
         agent.shows(&instance, answer.revision).await;
     }
     Ok(())

@@ -75,8 +75,8 @@ pub(crate) async fn create_group(
         let instance = agent.instance();
         let mut client = agent.client_for_copies()?;
         let request = requested.agent_request(volume_ids.clone());
-        let asked = async move { client.create_group_snapshot(request).await };
-        let answer = call(CHANGE_DEADLINE, asked).await?;
+        let response = async move { client.create_group_snapshot(request).await };
+        let answer = call(CHANGE_DEADLINE, response).await?;
         let revision = answer.revision;
         let (group, members) = check_answer(&requested.name, &volume_ids, &node, answer)?;
         agent.shows(&instance, revision).await;
@@ -91,7 +91,7 @@ pub(crate) async fn create_group(
 /// Returns the agent of all these volumes, and their ids. Errs if they are on several nodes, or if the drive of one was moved to
 /// another node than its id names.
 fn sources(agents: &Agents, ids: &[String]) -> Result<(Arc<Agent>, Vec<String>), CreateGroupError> {
-    let mut found = Vec::with_capacity(ids.len());
+    let mut volumes = Vec::with_capacity(ids.len());
     for id in ids {
         let ReportedVolume {
             agent,
@@ -105,19 +105,22 @@ fn sources(agents: &Agents, ids: &[String]) -> Result<(Arc<Agent>, Vec<String>),
                 now: volume.id,
             });
         }
-        found.push((agent, volume.id));
+        volumes.push((agent, volume.id));
     }
     let field = "source_volume_ids";
-    let (agent, _) = found.first().ok_or(InvalidRequest::Missing { field })?;
+    let (agent, _) = volumes.first().ok_or(InvalidRequest::Missing { field })?;
     let agent = agent.clone();
-    if found.iter().any(|(other, _)| other.node() != agent.node()) {
-        let placed = found
+    if volumes
+        .iter()
+        .any(|(other, _)| other.node() != agent.node())
+    {
+        let placed = volumes
             .iter()
             .map(|(agent, id)| format!("volume {id} is on node {}", agent.node()));
         let placed = placed.collect::<Vec<_>>().join(", ");
         return Err(CreateGroupError::Scattered { placed });
     }
-    Ok((agent, found.into_iter().map(|(_, id)| id).collect()))
+    Ok((agent, volumes.into_iter().map(|(_, id)| id).collect()))
 }
 
 /// Returns the first of these snapshots that is of none of these volumes: the ids of its group and of its volume. Volumes are compared

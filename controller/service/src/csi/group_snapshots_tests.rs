@@ -42,7 +42,7 @@ async fn create(agents: &Agents, name: &str, volume_ids: &[String]) -> CreateGro
 }
 
 #[tokio::test]
-async fn a_group_is_asked_of_the_one_node_of_its_volumes() {
+async fn a_group_is_requested_from_the_one_node_of_its_volumes() {
     let agents = nodes();
     for (name, volumes, expected) in [
         // Sent to the node, which has no session here.
@@ -89,7 +89,7 @@ async fn a_group_is_asked_of_the_one_node_of_its_volumes() {
 }
 
 #[tokio::test]
-async fn a_name_is_asked_for_once_at_a_time() {
+async fn a_name_is_requested_once_at_a_time() {
     let (agents, pending) = (nodes(), Pending::default());
     let guard = pending.enter("new").unwrap();
     let create = || {

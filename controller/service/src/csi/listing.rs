@@ -83,22 +83,22 @@ fn after(
 ) -> Vec<Listed> {
     let after = after.map(Key::from);
     // Looked up once for each disconnected node, not for each of its volumes, since a page may skip all of them.
-    let mut seen: HashMap<Node, bool> = HashMap::new();
+    let mut by_node: HashMap<Node, bool> = HashMap::new();
     let mut away = |key: &Key| {
         if key.node.is_connected() {
             return false;
         }
-        *seen.entry(key.node.clone()).or_insert_with(|| {
+        *by_node.entry(key.node.clone()).or_insert_with(|| {
             let agent = agents.get(&key.node);
             agent.is_none_or(|agent| agent.unreachable())
         })
     };
-    let found = agents
+    let entries = agents
         .catalog()
         .after(after.as_ref(), MAX_ENTRIES + 1, |key, marks| {
             marks.listed && keep(marks, away(key))
         });
-    found
+    entries
         .into_iter()
         .map(|(key, entry)| {
             let away = away(&key);

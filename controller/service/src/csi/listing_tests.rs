@@ -163,8 +163,8 @@ fn a_copy_is_listed_with_its_source_and_only_when_it_is_complete() {
     let source = || {
         let page = first_page(&agents);
         let volumes = page.into_iter().map(|entry| entry.volume.unwrap());
-        let mut found = volumes.filter(|volume| volume.volume_id == id(7));
-        found.next().map(|volume| volume.content_source)
+        let mut matching = volumes.filter(|volume| volume.volume_id == id(7));
+        matching.next().map(|volume| volume.content_source)
     };
     assert_eq!(source(), Some(None));
     for (state, listed) in [("copying", false), ("new", true), ("missing", true)] {
@@ -175,10 +175,10 @@ fn a_copy_is_listed_with_its_source_and_only_when_it_is_complete() {
         let expected = drivebay_csi::Source::Volume(id(107));
         assert_eq!(source(), listed.then(|| Some(expected.into())), "{state}");
         let health = list_health(&agents, None, None).entries;
-        let is_told = health.iter().any(|of| of.volume_id == id(7));
-        assert_eq!(is_told, state == "missing", "{state}");
-        let found = agents.volume_of_csi(&id(7));
-        assert_eq!(found.is_ok(), listed, "{state}");
+        let is_reported = health.iter().any(|of| of.volume_id == id(7));
+        assert_eq!(is_reported, state == "missing", "{state}");
+        let reported = agents.volume_of_csi(&id(7));
+        assert_eq!(reported.is_ok(), listed, "{state}");
         assert!(agents.volume(&id(7)).is_ok(), "people look for it, too");
     }
 }
@@ -187,9 +187,10 @@ fn a_copy_is_listed_with_its_source_and_only_when_it_is_complete() {
 fn an_inventory_that_a_newcomer_shows_leaves_the_node_disconnected() {
     let agents = fleet();
     let agent = agents.get("n3").unwrap();
-    let mut seen = crate::inventory::Inventory::new(agent.node().into());
-    seen.apply(snapshot(3), &crate::catalog::Catalog::default())
+    let mut inventory = crate::inventory::Inventory::new(agent.node().into());
+    inventory
+        .apply(snapshot(3), &crate::catalog::Catalog::default())
         .unwrap();
-    assert!(seen.complete());
+    assert!(inventory.complete());
     assert!(!agent.node_id().is_connected());
 }

@@ -62,14 +62,14 @@ pub(crate) enum SourceError {
         wanted: &'static str,
     },
     #[error(
-        "{source_id} is on node {node}, and a copy is made on the node of its source, where there is no class {class:?}; the classes there are {known}. Use a StorageClass with one of them"
+        "{source_id} is on node {node}, and a copy is made on the node of its source, where there is no class {class:?}; the classes there are {classes}. Use a StorageClass with one of them"
     )]
     NoClass {
         source_id: Source,
         node: String,
         class: String,
         /// Names of the node's classes, as text.
-        known: String,
+        classes: String,
     },
     #[error(transparent)]
     Size(#[from] SizeError),
@@ -105,11 +105,12 @@ pub(super) fn resolve(
         None => {
             let (agent, origin) = find(agents, &source)?;
             let node = agent.node().to_owned();
-            if !agent.look(Inventory::complete) {
+            if !agent.read_inventory(Inventory::complete) {
                 let source_id = origin.source;
                 return Err(SourceError::Away { source_id, node });
             }
-            let completed = origin.complete(volume, &node, &agent.look(Inventory::classes))?;
+            let completed =
+                origin.complete(volume, &node, &agent.read_inventory(Inventory::classes))?;
             (node, completed)
         }
     };
@@ -124,22 +125,22 @@ pub(super) fn resolve(
 fn find(agents: &Agents, source: &Source) -> Result<(Arc<Agent>, Origin), LookupError> {
     Ok(match source {
         Source::Snapshot(id) => {
-            let found = agents.snapshot(id)?;
+            let reported = agents.snapshot(id)?;
             let origin = Origin {
-                source: source.with_id(found.snapshot.id.clone()),
-                volume: found.volume,
-                snapshot: Some(found.snapshot),
+                source: source.with_id(reported.snapshot.id.clone()),
+                volume: reported.volume,
+                snapshot: Some(reported.snapshot),
             };
-            (found.agent, origin)
+            (reported.agent, origin)
         }
         Source::Volume(id) => {
-            let found = agents.volume_of_csi(id)?;
+            let reported = agents.volume_of_csi(id)?;
             let origin = Origin {
-                source: source.with_id(found.volume.id.clone()),
-                volume: found.volume,
+                source: source.with_id(reported.volume.id.clone()),
+                volume: reported.volume,
                 snapshot: None,
             };
-            (found.agent, origin)
+            (reported.agent, origin)
         }
     })
 }
@@ -169,8 +170,8 @@ fn fill_filesystem(content: &mut Content, of_source: &str) {
     if let Content::Mount { fs_type, .. } = content
         && fs_type.is_none()
     {
-        let mut known = names::FILESYSTEMS.iter().map(|(name, _)| *name);
-        *fs_type = known.find(|name| *name == of_source);
+        let mut filesystems = names::FILESYSTEMS.iter().map(|(name, _)| *name);
+        *fs_type = filesystems.find(|name| *name == of_source);
     }
 }
 
@@ -213,12 +214,12 @@ impl Origin {
         // Another class is allowed if the request names one, since data can be copied to any drive of the node.
         let class = requested.class.take().unwrap_or(volume.class);
         let Some(report) = classes.get(&class) else {
-            let known: Vec<&str> = classes.keys().map(String::as_str).collect();
+            let names: Vec<&str> = classes.keys().map(String::as_str).collect();
             return Err(SourceError::NoClass {
                 source_id: source,
                 node: node.to_owned(),
                 class,
-                known: known.join(", "),
+                classes: names.join(", "),
             });
         };
         let unready = snapshot.as_ref().filter(|snapshot| {

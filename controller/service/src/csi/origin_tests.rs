@@ -72,7 +72,7 @@ fn what_a_request_leaves_to_its_source_is_the_sources() {
 }
 
 #[test]
-fn a_request_that_does_not_go_with_its_source_is_refused_with_what_to_ask_for() {
+fn a_request_that_does_not_match_its_source_is_refused_with_the_values_to_use() {
     type Change = fn(&mut NewVolume);
     let rows: [(Code, &str, Change); 10] = [
         (Code::Ok, "", |r| r.class = Some("hdd".into())),
@@ -139,9 +139,9 @@ fn a_snapshot_that_is_lost_is_not_copied_and_one_of_a_newer_agent_is_that_agents
 fn place(
     agents: &Agents,
     source: Source,
-    asked: Option<TopologyRequirement>,
+    requirement: Option<TopologyRequirement>,
 ) -> Result<String, Code> {
-    let resolved = resolve(agents, &key(), copy_of(source), asked);
+    let resolved = resolve(agents, &key(), copy_of(source), requirement);
     let (completed, topology) = resolved.map_err(|error| error.code())?;
     let topology = topology.unwrap();
     let node = key().only_nodes(Some(&topology)).unwrap()[0].to_owned();
@@ -177,7 +177,7 @@ fn a_copy_is_made_on_the_node_of_its_source_and_nowhere_else() {
         |n, node| Source::Volume(id(n, node)),
     );
     let only = |node| Some(key().only(node));
-    for (source, asked, expected) in [
+    for (source, requirement, expected) in [
         (snapshot(7, "n1"), None, Ok("n1")),
         (volume(1, "n1"), None, Ok("n1")),
         (snapshot(7, "n1"), only("n1"), Ok("n1")),
@@ -198,11 +198,11 @@ fn a_copy_is_made_on_the_node_of_its_source_and_nowhere_else() {
         (snapshot(5, "n3"), None, Err(Code::Unavailable)),
         (volume(77, "n4"), None, Err(Code::Unavailable)),
     ] {
-        let got = place(&agents, source.clone(), asked);
+        let got = place(&agents, source.clone(), requirement);
         assert_eq!(got.as_deref(), expected.as_ref().copied(), "{source}");
     }
-    let asked = only("n2");
-    let refused = resolve(&agents, &key(), copy_of(snapshot(7, "n1")), asked);
+    let requirement = only("n2");
+    let refused = resolve(&agents, &key(), copy_of(snapshot(7, "n1")), requirement);
     let refused = refused.map(drop).unwrap_err().to_string();
     assert!(refused.contains("has to be on node n1"), "{refused}");
 }

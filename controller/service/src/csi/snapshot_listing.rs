@@ -27,8 +27,8 @@ pub(super) fn list_snapshots(
         (true, true) => after(agents, key, from),
         (true, false) => unless_absent(of_volume(agents, key, volume))?.unwrap_or_default(),
         (false, _) => {
-            let found = unless_absent(agents.snapshot(id))?;
-            let shown = found.map(|found| shown_as(id, found, key));
+            let reported = unless_absent(agents.snapshot(id))?;
+            let shown = reported.map(|reported| shown_as(id, reported, key));
             let wanted = shown.filter(|one| volume.is_empty() || is_of(one, volume));
             wanted.into_iter().collect()
         }
@@ -96,10 +96,10 @@ fn is_of(snapshot: &csi::Snapshot, volume: &str) -> bool {
 }
 
 /// Converts NOT_FOUND to None: the object certainly does not exist.
-fn unless_absent<T>(found: Result<T, LookupError>) -> Result<Option<T>, LookupError> {
-    match found {
+fn unless_absent<T>(result: Result<T, LookupError>) -> Result<Option<T>, LookupError> {
+    match result {
         Err(error) if error.code() == Code::NotFound => Ok(None),
-        found => found.map(Some),
+        result => result.map(Some),
     }
 }
 

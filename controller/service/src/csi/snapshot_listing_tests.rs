@@ -187,7 +187,7 @@ fn what_may_be_on_a_drive_that_is_missing_or_not_scanned_is_not_denied() {
 }
 
 #[test]
-fn a_snapshot_whose_drive_was_moved_is_shown_under_the_id_that_was_asked_for() {
+fn a_snapshot_whose_drive_was_moved_is_shown_under_the_requested_id() {
     let agents = nodes();
     let moved = volume(13, "n2", vec![snapshot(2, "n2", "ready")]);
     followed(&agents, "n2", vec![moved]);

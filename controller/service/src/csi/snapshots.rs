@@ -42,11 +42,11 @@ pub(super) fn shown(
 }
 
 /// Returns a snapshot that was looked up in CSI's form. Its id and its group's name the node in the requested id.
-pub(super) fn shown_as(id: &str, found: ReportedSnapshot, key: &TopologyKey) -> csi::Snapshot {
-    let node = found.agent.node();
-    let mut shown = shown(found.snapshot, found.volume.id, node, key);
+pub(super) fn shown_as(id: &str, reported: ReportedSnapshot, key: &TopologyKey) -> csi::Snapshot {
+    let node = reported.agent.node();
+    let mut shown = shown(reported.snapshot, reported.volume.id, node, key);
     id.clone_into(&mut shown.snapshot_id);
-    if let Some(former) = &found.moved_from {
+    if let Some(former) = &reported.moved_from {
         shown.group_snapshot_id = with_node(&shown.group_snapshot_id, former);
     }
     shown
@@ -131,8 +131,8 @@ pub(crate) async fn create_snapshot(
         let instance = agent.instance();
         let mut client = agent.client_for_copies()?;
         let request = requested.agent_request(&volume.id);
-        let asked = async move { client.create_snapshot(request).await };
-        let answer = call(CHANGE_DEADLINE, asked).await?;
+        let response = async move { client.create_snapshot(request).await };
+        let answer = call(CHANGE_DEADLINE, response).await?;
         let revision = answer.revision;
         let snapshot = check_answer(&requested.name, &volume.id, &node, answer)?;
         agent.shows(&instance, revision).await;
@@ -206,17 +206,17 @@ pub(crate) async fn delete_snapshot(
     let place = agents.catalog().snapshot(&Key::from(&parsed));
     let on_its_node = owner
         .as_ref()
-        .is_ok_and(|agent| agent.look(Inventory::complete) && place.is_some());
-    if !on_its_node && let Some(found) = agents.snapshot_elsewhere(&parsed) {
+        .is_ok_and(|agent| agent.read_inventory(Inventory::complete) && place.is_some());
+    if !on_its_node && let Some(moved) = agents.snapshot_elsewhere(&parsed) {
         return Err(DeleteSnapshotError::Moved {
             id,
-            node: found.agent.node().to_owned(),
-            now: found.snapshot.id,
+            node: moved.agent.node().to_owned(),
+            now: moved.snapshot.id,
         });
     }
     let agent = match owner {
         Err(LookupError::ForgottenNodes { .. }) => return Ok(()),
-        found => found?,
+        result => result?,
     };
     let snapshot = place.and_then(|place| place.snapshot());
     if let Some(group) = snapshot.and_then(|snapshot| snapshot.group) {
@@ -226,8 +226,8 @@ pub(crate) async fn delete_snapshot(
     let instance = agent.instance();
     let mut client = agent.client_for_copies()?;
     let request = agent::DeleteSnapshotRequest { id };
-    let asked = async move { client.delete_snapshot(request).await };
-    if let Some(answer) = deletion(asked).await? {
+    let response = async move { client.delete_snapshot(request).await };
+    if let Some(answer) = deletion(response).await? {
         agent.shows(&instance, answer.revision).await;
     }
     Ok(())

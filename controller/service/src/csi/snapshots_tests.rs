@@ -37,7 +37,7 @@ async fn create(
 }
 
 #[tokio::test]
-async fn a_snapshot_is_asked_of_the_volumes_node_unless_it_cannot_be() {
+async fn a_snapshot_is_requested_from_the_volumes_node_unless_it_cannot_be() {
     let agents = nodes();
     for (name, volume, node, expected) in [
         // They reach the node, which has no session here.
@@ -81,7 +81,7 @@ async fn a_volume_whose_drive_was_moved_is_named_by_its_id_there() {
 }
 
 #[tokio::test]
-async fn a_name_is_asked_for_once_at_a_time() {
+async fn a_name_is_requested_once_at_a_time() {
     let (agents, pending) = (nodes(), Pending::default());
     let guard = pending.enter("new").unwrap();
     let requested = NewSnapshot {
@@ -133,11 +133,11 @@ async fn a_snapshot_of_a_group_is_deleted_with_the_group_alone() {
     assert!(refused.contains(&id(20, "n1")), "{refused}");
     assert!(refused.contains("\"g20\""), "{refused}");
     // The group's id names the node in the requested id, also the former one of a moved drive.
-    let found = agents.snapshot(&id(7, "n1")).unwrap();
-    let shown = shown_as(&id(7, "n1"), found, &key());
+    let reported = agents.snapshot(&id(7, "n1")).unwrap();
+    let shown = shown_as(&id(7, "n1"), reported, &key());
     assert_eq!(shown.group_snapshot_id, id(20, "n1"));
-    let found = agents.snapshot(&id(7, "n3")).unwrap();
-    let shown = shown_as(&id(7, "n3"), found, &key());
+    let reported = agents.snapshot(&id(7, "n3")).unwrap();
+    let shown = shown_as(&id(7, "n3"), reported, &key());
     assert_eq!(shown.group_snapshot_id, id(20, "n3"));
 }
 

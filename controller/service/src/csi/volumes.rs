@@ -79,18 +79,18 @@ pub(crate) fn capacity(
     let (mut free, mut largest, mut smallest) = (0u64, 0u64, None::<u64>);
     // The provisioner asks for each node and class separately, many times a minute in a large cluster.
     let only = query.topology.and_then(|topology| key.only_node(topology));
-    let asked = match only {
+    let queried = match only {
         Some(node) => agents.get(node).into_iter().collect(),
         None => agents.all(),
     };
-    for agent in asked {
+    for agent in queried {
         if query
             .topology
             .is_some_and(|topology| !key.contains(topology, agent.node()))
         {
             continue;
         }
-        agent.look(|inventory| {
+        agent.read_inventory(|inventory| {
             if !inventory.complete() {
                 return;
             }
@@ -101,7 +101,7 @@ pub(crate) fn capacity(
             {
                 let least = query.content.size_rules(class).smallest_volume();
                 free = free.saturating_add(class.free_bytes);
-                smallest = Some(smallest.map_or(least, |known| known.min(least)));
+                smallest = Some(smallest.map_or(least, |bytes| bytes.min(least)));
                 // Contiguous space that is smaller than the smallest volume cannot hold any.
                 if class.largest_volume_bytes >= least {
                     largest = largest.max(class.largest_volume_bytes);

@@ -18,16 +18,16 @@ pub enum NotProven {
     #[error("the API server does not accept the agent's token: {0}")]
     NotAuthenticated(String),
     #[error(
-        "the agent's token is for {found:?} and not for this controller ({expected:?}); see the audience of the agent's projected token"
+        "the agent's token is for {actual:?} and not for this controller ({expected:?}); see the audience of the agent's projected token"
     )]
     Audience {
-        found: Vec<String>,
+        actual: Vec<String>,
         expected: String,
     },
     #[error(
-        "the token is of {found:?}, and agents run as {expected:?}; see --agent-service-account"
+        "the token is of {actual:?}, and agents run as {expected:?}; see --agent-service-account"
     )]
-    OtherUser { found: String, expected: String },
+    OtherUser { actual: String, expected: String },
     #[error("the token does not say on which node its pod is; Kubernetes writes that since 1.30")]
     NoNode,
     #[error("the token is of a pod on node {0:?}, which cannot be a node id")]

@@ -35,7 +35,7 @@ impl Expected {
     pub(super) fn plausible(&self, claims: &Claims) -> Result<(), NotProven> {
         if claims.subject != self.user {
             return Err(NotProven::OtherUser {
-                found: claims.subject.clone(),
+                actual: claims.subject.clone(),
                 expected: self.user.clone(),
             });
         }
@@ -51,7 +51,7 @@ impl Expected {
         self.for_us(&answer.audiences)?;
         if answer.user != self.user {
             return Err(NotProven::OtherUser {
-                found: answer.user.clone(),
+                actual: answer.user.clone(),
                 expected: self.user.clone(),
             });
         }
@@ -67,7 +67,7 @@ impl Expected {
             return Ok(());
         }
         Err(NotProven::Audience {
-            found: audiences.to_vec(),
+            actual: audiences.to_vec(),
             expected: self.audience.clone(),
         })
     }

@@ -25,7 +25,7 @@ impl ApiServer {
         }
     }
 
-    async fn ask(&self, token: &str) -> Result<Answer, Unavailable> {
+    async fn request_review(&self, token: &str) -> Result<Answer, Unavailable> {
         let review = TokenReview {
             spec: TokenReviewSpec {
                 audiences: Some(vec![self.audience.clone()]),
@@ -58,6 +58,6 @@ impl Review for ApiServer {
         &'a self,
         token: &'a str,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Unavailable>> + Send + 'a>> {
-        Box::pin(self.ask(token))
+        Box::pin(self.request_review(token))
     }
 }

@@ -60,7 +60,7 @@ pub struct Tokens {
     expected: Arc<Expected>,
     places: Arc<Semaphore>,
     // Keyed by the token's SHA-256 digest, since tokens are secrets.
-    known: Arc<Mutex<HashMap<[u8; 32], Remembered>>>,
+    cache: Arc<Mutex<HashMap<[u8; 32], Remembered>>>,
 }
 
 impl fmt::Debug for Tokens {
@@ -77,7 +77,7 @@ impl Tokens {
             review,
             expected: Arc::new(expected),
             places: Arc::new(Semaphore::new(AT_A_TIME)),
-            known: Arc::default(),
+            cache: Arc::default(),
         }
     }
 
@@ -89,18 +89,18 @@ impl Tokens {
         let now = SystemTime::now();
         let claims = self.read(token)?;
         let digest = digest(token);
-        let known = self.recall(&digest);
-        if let Some(known) = &known
-            && known.is_good(now)
-            && known.is_fresh(now)
+        let remembered = self.recall(&digest);
+        if let Some(remembered) = &remembered
+            && remembered.is_good(now)
+            && remembered.is_fresh(now)
         {
-            return Ok(known.proven.clone());
+            return Ok(remembered.proven.clone());
         }
         // While no API server answers, a token that was reviewed before remains valid for the grace; a new one proves nothing.
-        if claims.until <= now && known.is_none() {
+        if claims.until <= now && remembered.is_none() {
             return Err(NotProven::Expired);
         }
-        match self.ask(token).await {
+        match self.request_review(token).await {
             Ok(answer) => {
                 let node = self.expected.judge(&answer)?;
                 let proven = Proven {
@@ -111,8 +111,8 @@ impl Tokens {
                 self.remember(digest, proven.clone());
                 Ok(proven)
             }
-            Err(error) => match known {
-                Some(known) if now < known.proven.until + GRACE => Ok(known.proven),
+            Err(error) => match remembered {
+                Some(remembered) if now < remembered.proven.until + GRACE => Ok(remembered.proven),
                 _ => Err(error.into()),
             },
         }
@@ -128,33 +128,33 @@ impl Tokens {
         Ok(claims)
     }
 
-    async fn ask(&self, token: &str) -> Result<Answer, Unavailable> {
+    async fn request_review(&self, token: &str) -> Result<Answer, Unavailable> {
         let place = self.places.acquire().await;
         let _place = place.map_err(|_| Unavailable("the controller stops".to_owned()))?;
-        let asked = timeout(DEADLINE, self.review.review(token));
+        let review = timeout(DEADLINE, self.review.review(token));
         // The permit is held for at least [`SPACING`], however fast the answer is.
-        let (answer, ()) = tokio::join!(asked, tokio::time::sleep(SPACING));
+        let (answer, ()) = tokio::join!(review, tokio::time::sleep(SPACING));
         let late = || Unavailable(format!("no answer within {} s", DEADLINE.as_secs()));
         answer.unwrap_or_else(|_| Err(late()))
     }
 
     fn recall(&self, digest: &[u8; 32]) -> Option<Remembered> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(digest).map(|known| Remembered {
-            proven: known.proven.clone(),
-            reviewed: known.reviewed,
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.get(digest).map(|remembered| Remembered {
+            proven: remembered.proven.clone(),
+            reviewed: remembered.reviewed,
         })
     }
 
     fn remember(&self, digest: [u8; 32], proven: Proven) {
         let now = SystemTime::now();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= REMEMBERED {
-            known.retain(|_, known| now < known.proven.until + GRACE);
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.len() >= REMEMBERED {
+            cache.retain(|_, remembered| now < remembered.proven.until + GRACE);
         }
-        if known.len() < REMEMBERED {
+        if cache.len() < REMEMBERED {
             let reviewed = now;
-            known.insert(digest, Remembered { proven, reviewed });
+            cache.insert(digest, Remembered { proven, reviewed });
         }
     }
 }

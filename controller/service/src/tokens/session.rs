@@ -31,8 +31,8 @@ pub(crate) async fn prove(
     let mut client = client
         .clone()
         .max_decoding_message_size(2 * MAX_TOKEN_BYTES);
-    let asked = async move { client.prove(ProveRequest {}).await };
-    let answer = call(SHOW, asked).await;
+    let response = async move { client.prove(ProveRequest {}).await };
+    let answer = call(SHOW, response).await;
     let token = answer
         .map_err(|error| NotProven::NotShown(error.to_string()))?
         .service_account_token;
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_token_is_asked_for_before_the_last_expires_and_never_in_a_tight_loop() {
+    fn the_next_token_is_requested_before_the_last_expires_and_never_in_a_tight_loop() {
         for (now, seconds) in [(1000, 3060), (4000, 60), (4050, 30), (4600, 30), (9000, 30)] {
             assert_eq!(
                 next(&hour(), at(now)),

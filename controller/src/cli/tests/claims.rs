@@ -44,7 +44,7 @@ fn unclaimed(served: &Served, pvs: &str, more: &[&str]) -> CommandOutput {
     std::fs::write(&file, pvs).unwrap();
     let mut line = vec!["volumes", "--unclaimed", file.to_str().unwrap()];
     line.extend(more);
-    ask(&served.socket(), &line)
+    run_cli(&served.socket(), &line)
 }
 
 fn pvs() -> String {
@@ -74,9 +74,13 @@ n2    pvc-4  fast   10 GiB  ext4  ready, in use  ok           -  -        wwn-a 
             id(3, "n2")
         )
     );
-    let said = unclaimed(&served, &pvs(), &["-o", "json", "--node", "n2"]);
-    assert!(said.notes.starts_with("(1 of 2 volumes"), "{}", said.notes);
-    let json: Value = serde_json::from_str(&said.ok()).unwrap();
+    let output = unclaimed(&served, &pvs(), &["-o", "json", "--node", "n2"]);
+    assert!(
+        output.notes.starts_with("(1 of 2 volumes"),
+        "{}",
+        output.notes
+    );
+    let json: Value = serde_json::from_str(&output.ok()).unwrap();
     let elsewhere = json!({"persistent_volume": "old-3", "node": "n1"});
     assert_eq!(json["volumes"].as_array().unwrap().len(), 2);
     assert_eq!(json["volumes"][0]["named_elsewhere"], elsewhere);
@@ -159,14 +163,14 @@ fn a_wrong_list_is_an_error_and_never_everything() {
         (list(&[pv("x", &id(99, "n1"))]), "another cluster's list"),
     ] {
         for format in ["table", "json"] {
-            let said = unclaimed(&served, &pvs, &["-o", format]);
-            assert_eq!(said.out, "", "{pvs}");
-            let (error, code) = said.error();
+            let output = unclaimed(&served, &pvs, &["-o", format]);
+            assert_eq!(output.out, "", "{pvs}");
+            let (error, code) = output.error();
             assert!(error.contains(words), "{pvs}: {error}");
             assert_eq!(code, 1);
         }
     }
-    let (error, _) = ask(
+    let (error, _) = run_cli(
         &served.socket(),
         &["volumes", "--unclaimed", "/nonexistent"],
     )
@@ -197,10 +201,10 @@ fn a_list_that_breaks_off_while_it_is_compared_is_no_evidence() {
         end: Some(Status::unavailable("not all of it is known")),
         ..Fake::default()
     };
-    let said = unclaimed(&fake.serve(), &pvs(), &[]);
-    assert_eq!(said.out, "");
+    let output = unclaimed(&fake.serve(), &pvs(), &[]);
+    assert_eq!(output.out, "");
     assert_eq!(
-        said.error(),
+        output.error(),
         ("the controller refused: not all of it is known".into(), 1)
     );
 }
@@ -224,7 +228,7 @@ fn a_broken_reader_is_not_a_wrong_list() {
 }
 
 #[test]
-fn without_a_list_the_controller_says_what_no_persistent_volume_names() {
+fn without_a_list_the_controller_reports_what_no_persistent_volume_names() {
     let mut named = volume(1, "n1", "kept");
     named.claims_known = true;
     named.persistent_volume = "pv-1".into();
@@ -238,7 +242,7 @@ fn without_a_list_the_controller_says_what_no_persistent_volume_names() {
         ..Fake::default()
     }
     .serve();
-    let out = ask(&served.socket(), &["volumes", "--unclaimed"]).ok();
+    let out = run_cli(&served.socket(), &["volumes", "--unclaimed"]).ok();
     assert!(out.contains("left") && !out.contains("kept"), "{out}");
     assert!(!out.contains("young"), "{out}");
     assert!(
@@ -252,14 +256,14 @@ fn without_a_list_the_controller_says_what_no_persistent_volume_names() {
 }
 
 #[test]
-fn a_controller_that_follows_no_persistent_volumes_does_not_say_that_all_are_claimed() {
+fn a_controller_that_follows_no_persistent_volumes_does_not_report_that_all_are_claimed() {
     let served = Fake {
         nodes: vec![node("n1", "connected")],
         volumes: vec![volume(1, "n1", "v")],
         ..Fake::default()
     }
     .serve();
-    let (error, _) = ask(&served.socket(), &["volumes", "--unclaimed"]).error();
+    let (error, _) = run_cli(&served.socket(), &["volumes", "--unclaimed"]).error();
     assert!(
         error.contains("does not follow PersistentVolumes"),
         "{error}"

@@ -6,12 +6,12 @@ use drivebay_proto::controller::NodeDrives;
 use drivebay_view::complete::Named;
 
 use super::{fake::Fake, *};
-use crate::cli::complete::known;
+use crate::cli::complete::query_candidates;
 
 fn offered(what: Named, socket: &Path, line: &str) -> Vec<String> {
     let line = format!("drivebay-controller {line} --socket {}", socket.display());
     let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-    let visible = known(what, &words)
+    let visible = query_candidates(what, &words)
         .into_iter()
         .filter(|word| !word.is_hide_set());
     visible

@@ -247,15 +247,15 @@ impl Cluster for Fake {
     ) -> Result<Response<GetVolumeResponse>, Status> {
         let id = request.into_inner().id;
         let uuid = |id: &str| id.split('@').next().map(str::to_owned);
-        let found = self.volumes.iter().find(|there| {
+        let entry = self.volumes.iter().find(|there| {
             there
                 .volume
                 .as_ref()
                 .is_some_and(|volume| uuid(&volume.id) == uuid(&id))
         });
-        let found = found.ok_or_else(|| Status::not_found(format!("there is no volume {id}")))?;
+        let entry = entry.ok_or_else(|| Status::not_found(format!("there is no volume {id}")))?;
         Ok(Response::new(GetVolumeResponse {
-            volume: Some(found.clone()),
+            volume: Some(entry.clone()),
             driver: self.driver.clone(),
             topology_key: format!("{}/node", self.driver),
         }))

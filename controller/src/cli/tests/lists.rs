@@ -89,7 +89,7 @@ fn cluster() -> Fake {
 #[test]
 fn nodes_are_shown_with_what_is_wrong() {
     let served = cluster().serve();
-    let nodes = |line: &[&str]| ask(&served.socket(), line).ok();
+    let nodes = |line: &[&str]| run_cli(&served.socket(), line).ok();
     assert_eq!(
         nodes(&["nodes"]),
         "\
@@ -115,7 +115,7 @@ n1    connected  0.1.0        24        1      310         2  1.4 TiB  10.0.0.7:
         "no node of 3 is forgotten\n"
     );
     assert_eq!(
-        ask(&Fake::default().serve().socket(), &["nodes"]).ok(),
+        run_cli(&Fake::default().serve().socket(), &["nodes"]).ok(),
         "no nodes\n"
     );
 }
@@ -123,7 +123,7 @@ n1    connected  0.1.0        24        1      310         2  1.4 TiB  10.0.0.7:
 #[test]
 fn node_json_is_in_bytes_under_stable_names() {
     let served = cluster().serve();
-    let text = ask(&served.socket(), &["nodes", "-o", "json", "--node", "n1"]).ok();
+    let text = run_cli(&served.socket(), &["nodes", "-o", "json", "--node", "n1"]).ok();
     assert_eq!(
         text,
         r#"{"nodes": [
@@ -132,7 +132,7 @@ fn node_json_is_in_bytes_under_stable_names() {
 "#
     );
     let _: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let none = ask(
+    let none = run_cli(
         &served.socket(),
         &["nodes", "-o", "json", "--state", "forgotten"],
     )
@@ -143,7 +143,7 @@ fn node_json_is_in_bytes_under_stable_names() {
 #[test]
 fn yaml_of_a_list_has_what_json_has() {
     let served = cluster().serve();
-    let list = |words: &[&str]| ask(&served.socket(), words).ok();
+    let list = |words: &[&str]| run_cli(&served.socket(), words).ok();
     assert_eq!(
         list(&["nodes", "-o", "yaml", "--state", "away"]),
         "\
@@ -238,7 +238,7 @@ fn volumes_of_all_nodes_are_not_sorted_by_how_full_they_are() {
 #[test]
 fn drives_are_shown_with_their_node_and_every_reason() {
     let served = cluster().serve();
-    let drives = |line: &[&str]| ask(&served.socket(), line).ok();
+    let drives = |line: &[&str]| run_cli(&served.socket(), line).ok();
     assert_eq!(
         drives(&["drives"]),
         "\
@@ -289,7 +289,7 @@ Reasons:
 #[test]
 fn volumes_are_shown_with_their_node_and_filtered() {
     let served = cluster().serve();
-    let volumes = |line: &[&str]| ask(&served.socket(), line).ok();
+    let volumes = |line: &[&str]| run_cli(&served.socket(), line).ok();
     assert_eq!(
         volumes(&["volumes"]),
         "\
@@ -365,7 +365,7 @@ fn snapshots_of_all_nodes_are_shown_with_their_node_and_volume_and_filtered() {
     inside(&mut fake.volumes[2]).snapshots = vec![in_group];
     inside(&mut fake.volumes[0]).snapshots = vec![snapshot("a", "ready"), snapshot("b", "x")];
     let served = fake.serve();
-    let of = |line: &[&str]| ask(&served.socket(), line).ok();
+    let of = |line: &[&str]| run_cli(&served.socket(), line).ok();
     assert_eq!(
         of(&["snapshots"]),
         "\
@@ -393,10 +393,13 @@ groups: nightly (1 of 2)
     );
     assert_eq!(last["used_bytes"], GIB);
     assert_eq!(last["group"]["name"], "nightly");
-    let (_, code) = ask(&served.socket(), &["snapshots", "pvc-9"]).error();
+    let (_, code) = run_cli(&served.socket(), &["snapshots", "pvc-9"]).error();
     assert_eq!(code, 6);
     let none = Fake::default().serve();
-    assert_eq!(ask(&none.socket(), &["snapshots"]).ok(), "no snapshots\n");
+    assert_eq!(
+        run_cli(&none.socket(), &["snapshots"]).ok(),
+        "no snapshots\n"
+    );
     let shown = of(&["volume", "show", "pvc-1"]);
     assert!(
         shown.contains(
@@ -407,7 +410,7 @@ groups: nightly (1 of 2)
 }
 
 #[test]
-fn a_narrow_terminal_leaves_columns_out_and_says_so() {
+fn a_narrow_terminal_leaves_columns_out_and_reports_them() {
     let served = cluster().serve();
     let socket = served.socket();
     let shown = |list: &str, width: usize| {
@@ -430,14 +433,14 @@ fn a_narrow_terminal_leaves_columns_out_and_says_so() {
         // Of two tables that fit, one has empty columns, whose omission needs no note.
         let has_note = narrow.contains("; -o wide shows");
         assert!(has_note || !narrow.contains("AGE"), "{narrow}");
-        assert_eq!(shown(list, 200), ask(&socket, &[list]).ok());
+        assert_eq!(shown(list, 200), run_cli(&socket, &[list]).ok());
     }
 }
 
 #[test]
-fn volume_json_says_where_it_is() {
+fn volume_json_has_its_node() {
     let served = cluster().serve();
-    let text = ask(
+    let text = run_cli(
         &served.socket(),
         &["volumes", "-o", "json", "--class", "bulk"],
     )
@@ -455,7 +458,8 @@ fn volume_json_says_where_it_is() {
 fn a_node_that_is_not_known_is_an_error_and_not_a_node_without_trouble() {
     let served = cluster().serve();
     for list in ["nodes", "drives", "volumes", "snapshots"] {
-        let (error, code) = ask(&served.socket(), &[list, "--node", "n1", "--node", "n9"]).error();
+        let (error, code) =
+            run_cli(&served.socket(), &[list, "--node", "n1", "--node", "n9"]).error();
         assert!(error.starts_with("no node n9 is known"), "{error}");
         assert_eq!(code, 6);
     }
@@ -467,19 +471,22 @@ fn a_list_that_breaks_off_is_a_failure_and_a_short_one_is_not_shown() {
     fake.end = Some(Status::resource_exhausted("too slow"));
     let served = fake.serve();
     for list in ["drives", "volumes"] {
-        let said = ask(&served.socket(), &[list]);
-        assert_eq!(said.out, "");
-        assert_eq!(said.error(), ("the controller refused: too slow".into(), 1));
+        let output = run_cli(&served.socket(), &[list]);
+        assert_eq!(output.out, "");
+        assert_eq!(
+            output.error(),
+            ("the controller refused: too slow".into(), 1)
+        );
     }
 }
 
 #[test]
 fn nobody_there_has_a_code_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
-    let (error, code) = ask(&dir.path().join("none"), &["nodes"]).error();
+    let (error, code) = run_cli(&dir.path().join("none"), &["nodes"]).error();
     assert!(error.starts_with("no controller answers at"), "{error}");
     assert_eq!(code, 3);
-    let (error, code) = ask(&dir.path().join("none"), &["volume", "pv", &id(1, "n1")]).error();
+    let (error, code) = run_cli(&dir.path().join("none"), &["volume", "pv", &id(1, "n1")]).error();
     assert!(error.starts_with("no controller answers at"), "{error}");
     assert_eq!(code, 3);
 }
@@ -496,7 +503,7 @@ fn one_that_goes_away_within_its_answer_is_nobody_there() {
         let mut bytes = [0; 24];
         io::Read::read_exact(&mut connection, &mut bytes).unwrap();
     });
-    let (error, code) = ask(&socket, &["nodes"]).error();
+    let (error, code) = run_cli(&socket, &["nodes"]).error();
     assert_eq!(code, 3, "{error}");
     hangs_up.join().unwrap();
 }
@@ -511,16 +518,16 @@ fn lists_of_any_length_come_in_pieces_and_whole() {
         ..Fake::default()
     }
     .serve();
-    let table = ask(&served.socket(), &["volumes"]).ok();
+    let table = run_cli(&served.socket(), &["volumes"]).ok();
     assert_eq!(table.lines().count(), MANY + 1);
     assert_eq!(table.matches("NODE").count(), 1);
-    let text = ask(&served.socket(), &["volumes", "-o", "json"]).ok();
+    let text = run_cli(&served.socket(), &["volumes", "-o", "json"]).ok();
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(json["volumes"].as_array().unwrap().len(), MANY);
 }
 
 #[test]
-fn a_reader_that_hangs_up_is_told_apart() {
+fn a_reader_that_hangs_up_is_distinguished_from_an_error() {
     struct Gone;
     impl Write for Gone {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {

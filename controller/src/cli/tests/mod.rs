@@ -43,7 +43,7 @@ impl CommandOutput {
 }
 
 /// Runs a command line against the controller on this socket.
-fn ask(socket: &Path, line: &[&str]) -> CommandOutput {
+fn run_cli(socket: &Path, line: &[&str]) -> CommandOutput {
     let mut words = vec!["drivebay-controller"];
     words.extend(line);
     let socket = socket.to_str().unwrap();

@@ -32,7 +32,7 @@ fn forget(served: &Served, more: &[&str]) -> CommandOutput {
     let config = served.dir().join("c.toml");
     let mut line = vec!["node", "forget", "n7", "--config", config.to_str().unwrap()];
     line.extend(more);
-    ask(&served.socket(), &line)
+    run_cli(&served.socket(), &line)
 }
 
 fn config(served: &Served) -> String {
@@ -83,8 +83,8 @@ Nothing was changed. To give it up, spell out its name:
 fn a_confirmed_one_is_in_the_config_and_can_be_taken_back() {
     let served = cluster("away");
     write_config(&served, "# mine\n");
-    let said = forget(&served, &["--confirm", "n7"]).ok();
-    assert!(said.starts_with("n7 is forgotten now"), "{said}");
+    let output = forget(&served, &["--confirm", "n7"]).ok();
+    assert!(output.starts_with("n7 is forgotten now"), "{output}");
     let text = config(&served);
     assert!(
         text.starts_with("# mine\n\n[[forgotten]]\nnode = \"n7\"\nat = 20"),
@@ -96,10 +96,13 @@ fn a_confirmed_one_is_in_the_config_and_can_be_taken_back() {
 
     let path = served.dir().join("c.toml");
     let line = ["node", "remember", "n7", "--config", path.to_str().unwrap()];
-    let said = ask(&served.socket(), &line).ok();
-    assert!(said.starts_with("n7 is not forgotten any more"), "{said}");
+    let output = run_cli(&served.socket(), &line).ok();
+    assert!(
+        output.starts_with("n7 is not forgotten any more"),
+        "{output}"
+    );
     assert_eq!(config(&served), "# mine\n");
-    let (error, code) = ask(&served.socket(), &line).error();
+    let (error, code) = run_cli(&served.socket(), &line).error();
     assert!(error.contains("\"n7\" is not forgotten"), "{error}");
     assert_eq!(code, 1);
 }
@@ -119,14 +122,14 @@ fn a_node_that_is_there_or_in_an_unknown_state_is_not_given_up() {
             assert!(error.contains(words), "{state}: {error}");
             assert_eq!(code, 1);
         }
-        let (error, _) = ask(&served.socket(), &["node", "forget", "n7", "--print"]).error();
+        let (error, _) = run_cli(&served.socket(), &["node", "forget", "n7", "--print"]).error();
         assert!(error.contains(words), "{state}: {error}");
         assert_eq!(config(&served), "");
     }
 }
 
 #[test]
-fn nothing_is_given_up_while_no_controller_says_what() {
+fn nothing_is_given_up_while_no_controller_reports_what() {
     let served = cluster("away");
     write_config(&served, "");
     let path = served.dir().join("c.toml");
@@ -139,13 +142,13 @@ fn nothing_is_given_up_while_no_controller_says_what() {
         "--config",
         path.to_str().unwrap(),
     ];
-    let (error, code) = ask(&served.dir().join("none"), &line).error();
+    let (error, code) = run_cli(&served.dir().join("none"), &line).error();
     assert!(error.starts_with("no controller answers"), "{error}");
     assert_eq!((code, config(&served).as_str()), (3, ""));
 }
 
 #[test]
-fn a_node_that_the_controller_does_not_know_is_said_to_be_that() {
+fn a_node_that_the_controller_does_not_know_is_reported_as_unknown() {
     let served = Fake::default().serve();
     write_config(&served, "");
     let (text, code) = forget(&served, &[]).error();
@@ -162,9 +165,9 @@ fn a_node_that_the_controller_does_not_know_is_said_to_be_that() {
 #[test]
 fn the_entry_is_printed_for_a_config_map() {
     let served = cluster("away");
-    let said = ask(&served.socket(), &["node", "forget", "n7", "--print"]);
-    assert!(said.notes.contains("volume   pvc-1"), "{}", said.notes);
-    let text = said.ok();
+    let output = run_cli(&served.socket(), &["node", "forget", "n7", "--print"]);
+    assert!(output.notes.contains("volume   pvc-1"), "{}", output.notes);
+    let text = output.ok();
     let settings = crate::settings::Settings::parse(&text).unwrap();
     assert!(settings.forgotten.since("n7").is_some(), "{text}");
 }
@@ -219,7 +222,7 @@ fn a_node_is_shown_with_its_sessions_and_who_was_refused_under_its_name() {
         ..Fake::default()
     }
     .serve();
-    let out = ask(&served.socket(), &["node", "show", "n7"]).ok();
+    let out = run_cli(&served.socket(), &["node", "show", "n7"]).ok();
     for part in [
         "Node n7",
         "away 2h",
@@ -230,10 +233,10 @@ fn a_node_is_shown_with_its_sessions_and_who_was_refused_under_its_name() {
     ] {
         assert!(out.contains(part), "{part}: {out}");
     }
-    let json = ask(&served.socket(), &["node", "show", "n7", "-o", "json"]).ok();
+    let json = run_cli(&served.socket(), &["node", "show", "n7", "-o", "json"]).ok();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["history"][1]["times"], 40);
     assert_eq!(json["node"], "n7");
-    let (error, _) = ask(&served.socket(), &["node", "show", "n9"]).error();
+    let (error, _) = run_cli(&served.socket(), &["node", "show", "n9"]).error();
     assert!(error.contains("no node n9 is known"), "{error}");
 }

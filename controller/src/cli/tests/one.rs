@@ -126,8 +126,8 @@ Volumes on it:
   pvc-2 (10 GiB, ready, in use): DriveFailing
 "
     );
-    let mut known = sick();
-    let health = known.health.as_mut().unwrap();
+    let mut acknowledged = sick();
+    let health = acknowledged.health.as_mut().unwrap();
     health.findings[0].acknowledged = true;
     health.acknowledged = Some(Acknowledged {
         at: NOW - 172_800,
@@ -136,8 +136,8 @@ Volumes on it:
         until: NOW + 7200,
         takes_new_volumes: true,
     });
-    known.notes.clear();
-    let text = show::drive(None, &known, &[], false, NOW, Terminal::NONE);
+    acknowledged.notes.clear();
+    let text = show::drive(None, &acknowledged, &[], false, NOW, Terminal::NONE);
     for part in [
         "verdict    BAD, acknowledged, by its own word for 1d\n",
         "             acknowledged 2d ago by ann: cable\\u{1b}[2J (it takes new volumes), for another 2h\n",
@@ -156,9 +156,9 @@ Volumes on it:
         until: 0,
         otherwise: "BAD".into(),
     });
-    let told = "overridden by the operator: old cable (the evidence alone says BAD)";
+    let expected = "overridden by the operator: old cable (the evidence alone says BAD)";
     let text = show::drive(None, &calmed, &[], true, NOW, Terminal::NONE);
-    assert!(text.contains(&format!("{told}\n")), "{text}");
+    assert!(text.contains(&format!("{expected}\n")), "{text}");
     calmed
         .health
         .as_mut()
@@ -169,7 +169,7 @@ Volumes on it:
         .until = NOW + 7200;
     let text = show::drive(None, &calmed, &[], true, NOW, Terminal::NONE);
     assert!(
-        text.contains(&format!("{told}, for another 2h\n")),
+        text.contains(&format!("{expected}, for another 2h\n")),
         "{text}"
     );
 }
@@ -253,12 +253,12 @@ fn cluster() -> Fake {
 }
 
 #[test]
-fn the_clusters_health_is_told_worst_first_with_a_code_for_scripts() {
+fn the_clusters_health_is_reported_worst_first_with_a_code_for_scripts() {
     let served = cluster().serve();
-    let said = ask(&served.socket(), &["health"]);
-    let error = said.result.unwrap_err();
+    let output = run_cli(&served.socket(), &["health"]);
+    let error = output.result.unwrap_err();
     assert_eq!(error.code(), WRONG);
-    let lines: Vec<&str> = said
+    let lines: Vec<&str> = output
         .out
         .lines()
         .filter(|line| !line.starts_with(' '))
@@ -276,19 +276,23 @@ fn the_clusters_health_is_told_worst_first_with_a_code_for_scripts() {
             "Notes:",
         ]
     );
-    assert!(said.out.contains(
+    assert!(output.out.contains(
         "its agent is disconnected for 2h03m, so the state of 31 volumes there is unknown"
     ));
-    assert!(said.out.contains("volumes on it: pvc-2"), "{}", said.out);
-    let said = ask(&served.socket(), &["health", "--node", "n1", "-o", "json"]);
-    let told: serde_json::Value = serde_json::from_str(&said.out).unwrap();
-    assert_eq!(told["well"], false);
-    assert_eq!(told["problems"][0]["severity"], "BAD");
+    assert!(
+        output.out.contains("volumes on it: pvc-2"),
+        "{}",
+        output.out
+    );
+    let output = run_cli(&served.socket(), &["health", "--node", "n1", "-o", "json"]);
+    let value: serde_json::Value = serde_json::from_str(&output.out).unwrap();
+    assert_eq!(value["well"], false);
+    assert_eq!(value["problems"][0]["severity"], "BAD");
     assert_eq!(
-        told["problems"][0]["reasons"][0]["code"],
+        value["problems"][0]["reasons"][0]["code"],
         "PendingSectorsMany"
     );
-    assert_eq!(told["problems"][0]["volumes"][0], "pvc-2");
+    assert_eq!(value["problems"][0]["volumes"][0], "pvc-2");
 }
 
 #[test]
@@ -311,24 +315,24 @@ fn state_that_an_agent_or_the_controller_lost_is_wrong_and_named() {
         ..Fake::default()
     }
     .serve();
-    let said = ask(&served.socket(), &["health"]);
-    assert_eq!(said.result.unwrap_err().code(), WRONG);
+    let output = run_cli(&served.socket(), &["health"]);
+    assert_eq!(output.result.unwrap_err().code(), WRONG);
     for line in [
         "WARNING  the controller\n    StateNotRead: notes.json could not be read",
         "WARNING  node n1\n    StateNotSaved: known.json cannot be saved",
         "    node n1: HostReadsVolumes: udev reads volumes",
     ] {
-        assert!(said.out.contains(line), "{line}: {}", said.out);
+        assert!(output.out.contains(line), "{line}: {}", output.out);
     }
-    assert!(!said.out.contains("old news"), "{}", said.out);
-    let said = ask(&served.socket(), &["node", "show", "n1"]);
+    assert!(!output.out.contains("old news"), "{}", output.out);
+    let output = run_cli(&served.socket(), &["node", "show", "n1"]);
     assert!(
-        said.out.contains("StateNotSaved: known.json"),
+        output.out.contains("StateNotSaved: known.json"),
         "{}",
-        said.out
+        output.out
     );
-    let said = ask(&served.socket(), &["nodes", "-o", "json"]);
-    assert!(said.out.contains("StateNotSaved"), "{}", said.out);
+    let output = run_cli(&served.socket(), &["nodes", "-o", "json"]);
+    assert!(output.out.contains("StateNotSaved"), "{}", output.out);
 }
 
 #[test]
@@ -343,17 +347,17 @@ fn a_volume_on_two_nodes_is_a_problem_and_one_that_moves_is_none() {
         volumes: vec![there],
         ..Fake::default()
     };
-    let moving = ask(&fake.clone().serve().socket(), &["health"]).ok();
+    let moving = run_cli(&fake.clone().serve().socket(), &["health"]).ok();
     assert!(moving.contains("nothing is wrong"), "{moving}");
     fake.volumes[0].other_copy = "2 nodes have this volume".into();
-    let said = ask(&fake.serve().socket(), &["health"]);
-    assert_eq!(said.result.unwrap_err().code(), WRONG);
+    let output = run_cli(&fake.serve().socket(), &["health"]);
+    assert_eq!(output.result.unwrap_err().code(), WRONG);
     let expected = "WARNING  n1: volume pvc-1\n    VolumeOnTwoNodes: 2 nodes have this volume";
-    assert!(said.out.contains(expected), "{}", said.out);
+    assert!(output.out.contains(expected), "{}", output.out);
 }
 
 #[test]
-fn a_cluster_that_is_well_is_told_of_in_one_line() {
+fn a_cluster_that_is_well_is_reported_in_one_line() {
     let well = Fake {
         nodes: vec![node("n1", "connected")],
         drives: vec![NodeDrives {
@@ -366,12 +370,12 @@ fn a_cluster_that_is_well_is_told_of_in_one_line() {
     };
     let served = well.serve();
     assert_eq!(
-        ask(&served.socket(), &["health"]).ok(),
+        run_cli(&served.socket(), &["health"]).ok(),
         "the cluster is well: 1 drive and 1 volume, nothing is wrong\n"
     );
     let nobody = Fake::default().serve();
     assert!(
-        ask(&nobody.socket(), &["health"]).result.is_err(),
+        run_cli(&nobody.socket(), &["health"]).result.is_err(),
         "no node is no health"
     );
 }
@@ -381,41 +385,41 @@ fn one_is_found_by_any_beginning_that_is_its_alone() {
     let served = cluster().serve();
     let socket = served.socket();
     for typed in ["sda", "/dev/sda", "wwn-0x5000a"] {
-        let text = ask(&socket, &["drive", "show", typed]).ok();
+        let text = run_cli(&socket, &["drive", "show", typed]).ok();
         assert!(
             text.starts_with("Drive wwn-0x5000a\n  node       n1\n"),
             "{typed}: {text}"
         );
     }
     // The disconnected node n2 had it before.
-    let text = ask(&socket, &["drive", "show", "wwn-0x5000b"]).ok();
+    let text = run_cli(&socket, &["drive", "show", "wwn-0x5000b"]).ok();
     assert!(text.contains("  node       n1\n"), "{text}");
-    let text = ask(&socket, &["drive", "show", "sdb", "--node", "n1"]).ok();
+    let text = run_cli(&socket, &["drive", "show", "sdb", "--node", "n1"]).ok();
     assert!(text.contains("pvc-2 (10 GiB"), "{text}");
-    for (typed, says, expected) in [
+    for (typed, part, expected) in [
         ("wwn-0x5", "could be\n  wwn-0x5000a (node n1, sda)\n", 2),
         ("sdz", "there is no drive \"sdz\"", 6),
         ("", "there is no drive", 6),
     ] {
-        let (message, code) = ask(&socket, &["drive", "show", typed]).error();
+        let (message, code) = run_cli(&socket, &["drive", "show", typed]).error();
         assert!(
-            message.contains(says) && code == expected,
+            message.contains(part) && code == expected,
             "{typed}: {message}"
         );
     }
     for typed in ["pvc-2", &id(2, "n1"), &id(2, "n1")[..36]] {
-        let text = ask(&socket, &["volume", "show", typed]).ok();
+        let text = run_cli(&socket, &["volume", "show", typed]).ok();
         assert!(text.starts_with("Volume pvc-2\n"), "{typed}: {text}");
         assert!(text.contains("BAD, SMART answered"), "{text}");
     }
-    let (message, _) = ask(&socket, &["volume", "show", "pvc-"]).error();
+    let (message, _) = run_cli(&socket, &["volume", "show", "pvc-"]).error();
     assert!(message.contains("could be"), "{message}");
-    let json = ask(&socket, &["volume", "show", "pvc-2", "-o", "json"]).ok();
-    let told: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(told["node"], "n1");
-    assert_eq!(told["mounts"][1], "/pods/y");
+    let json = run_cli(&socket, &["volume", "show", "pvc-2", "-o", "json"]).ok();
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["node"], "n1");
+    assert_eq!(value["mounts"][1], "/pods/y");
     assert_eq!(
-        told["its_drive"]["health"]["smart"]["findings"][0]["value"],
+        value["its_drive"]["health"]["smart"]["findings"][0]["value"],
         48
     );
 }
@@ -428,19 +432,19 @@ fn a_drive_of_any_node_is_cordoned_by_any_of_its_whole_names() {
         "drive", "cordon", "sdb", "--by", "ann", "--reason", "ticket",
     ];
     assert_eq!(
-        ask(&socket, &cordon).ok(),
+        run_cli(&socket, &cordon).ok(),
         "node n1: drive wwn-0x5000b is cordoned by ann: ticket (it takes no new volumes)\n"
     );
-    let text = ask(&socket, &["drive", "uncordon", "S4YP", "--by", "ann"]).ok();
+    let text = run_cli(&socket, &["drive", "uncordon", "S4YP", "--by", "ann"]).ok();
     assert!(text.contains("wwn-0x5000b is not cordoned"), "{text}");
-    let text = ask(&socket, &["drive", "cordon", "sdb", "--plan"]).ok();
+    let text = run_cli(&socket, &["drive", "cordon", "sdb", "--plan"]).ok();
     assert!(text.contains("would be cordoned"), "{text}");
     assert_eq!(
-        ask(&socket, &["drive", "locate", "sdb", "on"]).ok(),
+        run_cli(&socket, &["drive", "locate", "sdb", "on"]).ok(),
         "node n1: the light of drive wwn-0x5000b is on, by ses\n"
     );
     // A unique prefix of a name suffices to show a drive, but not to change one.
-    let (text, code) = ask(&socket, &["drive", "cordon", "wwn-0x5000", "--by", "ann"]).error();
+    let (text, code) = run_cli(&socket, &["drive", "cordon", "wwn-0x5000", "--by", "ann"]).error();
     assert_eq!(code, drivebay_common::cli::USAGE, "{text}");
 }
 
@@ -450,7 +454,7 @@ fn volumes_of_any_node_are_moved_by_any_whole_name_and_listed() {
     let socket = served.socket();
     let plan = ["drive", "evacuate", "sdb", "--to", "sda", "--plan"];
     assert_eq!(
-        ask(&socket, &plan).ok(),
+        run_cli(&socket, &plan).ok(),
         "\
 node n1: drive wwn-0x5000b would be cordoned, and 1 volume (10 GiB) moved off it:
 
@@ -459,9 +463,9 @@ pvc-2   10 GiB  sdb   sda  when it is unstaged
 "
     );
     // The volume is in use, and the command does not wait for it.
-    let said = ask(&socket, &["drive", "replace", "S4YP", "sda", "--by", "ann"]);
-    let text = said.out.clone();
-    assert_eq!(said.error().1, drivebay_common::cli::LEFT_WAITING);
+    let output = run_cli(&socket, &["drive", "replace", "S4YP", "sda", "--by", "ann"]);
+    let text = output.out.clone();
+    assert_eq!(output.error().1, drivebay_common::cli::LEFT_WAITING);
     assert_eq!(
         text,
         "\
@@ -481,7 +485,7 @@ moved by themselves once they are unstaged:
         "ann",
         "--no-wait",
     ];
-    let text = ask(&socket, &later).ok();
+    let text = run_cli(&socket, &later).ok();
     assert!(
         text.starts_with("node n1: 1 volume will be moved; `"),
         "{text}"
@@ -491,9 +495,9 @@ moved by themselves once they are unstaged:
         ["drive", "evacuate", "sdb", "--cancel", "--by", "ann"],
         ["volume", "move", "pvc-2", "--cancel", "--by", "ann"],
     ] {
-        assert_eq!(ask(&socket, &cancel).ok(), ended);
+        assert_eq!(run_cli(&socket, &cancel).ok(), ended);
     }
-    let list = ask(&socket, &["moves", "--node", "n1"]).ok();
+    let list = run_cli(&socket, &["moves", "--node", "n1"]).ok();
     let row = "pvc-2   waiting    0%     -     -  10 GiB  sdb   sda\n    pod a/b uses it\n";
     assert!(list.ends_with(row), "{list}");
     // A prefix of a name does not suffice to move a volume.
@@ -510,20 +514,20 @@ moved by themselves once they are unstaged:
         ],
         &["drive", "evacuate", "sdb", "--volume", "pvc", "--by", "ann"],
     ] {
-        let (text, code) = ask(&socket, line).error();
+        let (text, code) = run_cli(&socket, line).error();
         assert_eq!(code, drivebay_common::cli::USAGE, "{line:?}: {text}");
     }
 }
 
 #[test]
-fn a_refused_move_says_every_reason_on_a_line_of_its_own() {
+fn a_refused_move_lists_every_reason_on_a_line_of_its_own() {
     let served = Fake {
         refusals: vec!["there is no room for pvc-2".into(), "sda is BAD".into()],
         ..cluster()
     }
     .serve();
     let line = ["drive", "evacuate", "sdb", "--by", "ann"];
-    let (text, code) = ask(&served.socket(), &line).error();
+    let (text, code) = run_cli(&served.socket(), &line).error();
     assert_eq!(
         text,
         "nothing is moved, for 2 reasons:\n  - there is no room for pvc-2\n  - sda is BAD"

@@ -55,9 +55,9 @@ fn a_moved_volume_gets_a_manifest_for_where_it_is() {
         "--storage-class",
         "fast-disks",
     ];
-    let said = ask(&served.socket(), &line);
+    let output = run_cli(&served.socket(), &line);
     assert_eq!(
-        said.notes,
+        output.notes,
         r#"Volume 00000000-0000-4000-8000-000000000007@n2 (pvc-77, 10 GiB), on node n2 now.
 Its drive came from node n1: the PersistentVolume made there cannot be changed, this one replaces it.
 
@@ -77,7 +77,7 @@ The policy stays Retain: set it to Delete once all is well, if it was that befor
 
 "#
     );
-    let manifest: serde_json::Value = serde_json::from_str(&said.ok()).unwrap();
+    let manifest: serde_json::Value = serde_json::from_str(&output.ok()).unwrap();
     assert_eq!(
         manifest,
         serde_json::json!({
@@ -113,17 +113,21 @@ The policy stays Retain: set it to Delete once all is well, if it was that befor
             },
         })
     );
-    let said = ask(&served.socket(), &["volume", "pv", &old, "-o", "json"]);
-    assert!(said.notes.contains("CAUTION: any claim"), "{}", said.notes);
-    let json: serde_json::Value = serde_json::from_str(&said.ok()).unwrap();
+    let output = run_cli(&served.socket(), &["volume", "pv", &old, "-o", "json"]);
+    assert!(
+        output.notes.contains("CAUTION: any claim"),
+        "{}",
+        output.notes
+    );
+    let json: serde_json::Value = serde_json::from_str(&output.ok()).unwrap();
     assert_eq!(json["spec"].get("claimRef"), None);
     assert_eq!(json["spec"]["storageClassName"], "");
-    let (error, code) = ask(&served.socket(), &["volume", "pv", &id(8, "n1")]).error();
+    let (error, code) = run_cli(&served.socket(), &["volume", "pv", &id(8, "n1")]).error();
     assert!(error.contains("there is no volume"), "{error}");
     assert_eq!(code, 6);
-    let named = ask(&served.socket(), &["volume", "pv", "pvc-7"]).ok();
+    let named = run_cli(&served.socket(), &["volume", "pv", "pvc-7"]).ok();
     assert!(named.contains(&id(7, "n2")), "a beginning will do: {named}");
-    let (_, code) = ask(&served.socket(), &["volume", "pv", "none"]).error();
+    let (_, code) = run_cli(&served.socket(), &["volume", "pv", "none"]).error();
     assert_eq!(code, 6);
 }
 
@@ -140,7 +144,7 @@ fn a_block_volume_has_no_filesystem_in_it() {
 }
 
 #[test]
-fn what_is_not_well_is_said_before_anything_else() {
+fn what_is_not_well_is_reported_before_anything_else() {
     let mut there = volume(7, "n2", "Größe\u{1b}\nspec: {}");
     there.node_state = "away".into();
     let inner = inside(&mut there);
@@ -175,11 +179,11 @@ fn what_is_not_well_is_said_before_anything_else() {
 
 #[test]
 fn an_answer_that_does_not_fit_makes_no_manifest() {
-    let asked = args(&[&id(7, "n1")]);
+    let arguments = args(&[&id(7, "n1")]);
     let refused = |change: &dyn Fn(&mut GetVolumeResponse)| {
         let mut answer = answer(volume(7, "n2", "pvc-7"));
         change(&mut answer);
-        manifest(&answer, &asked).map(|made| made.value)
+        manifest(&answer, &arguments).map(|made| made.value)
     };
     assert!(refused(&|_| ()).is_ok());
     fn there(answer: &mut GetVolumeResponse) -> &mut VolumeOnNode {

@@ -194,7 +194,7 @@ impl Writer {
         if self.agents.is_given_up(agent.node()) {
             return NodeState::Forgotten;
         }
-        agent.look(|inventory| {
+        agent.read_inventory(|inventory| {
             if inventory.complete() {
                 return NodeState::Reporting;
             }
@@ -302,7 +302,7 @@ impl Writer {
     /// Caches the drives that the node reports, unless those of this revision are cached.
     fn refresh(&mut self, agent: &Agent, node: &Arc<str>) {
         let cached = self.nodes.get(node).map(|cached| &cached.observed);
-        let changed = agent.look(|inventory| {
+        let changed = agent.read_inventory(|inventory| {
             let observed = observed(inventory);
             if cached == Some(&observed) {
                 return None;
@@ -329,7 +329,7 @@ impl Writer {
         &self,
         agent: &Agent,
     ) -> Option<(Observed, Vec<ReportedDrive>, BTreeMap<String, Volumes>)> {
-        let (observed, drives, uuids) = agent.look(|inventory| {
+        let (observed, drives, uuids) = agent.read_inventory(|inventory| {
             inventory.complete().then(|| {
                 let drives: Vec<ReportedDrive> = inventory.drives().collect();
                 (observed(inventory), drives, inventory.volumes())
@@ -412,7 +412,7 @@ impl Writer {
         };
         let is_reporting = |node: &String| {
             let agent = self.agents.get(node);
-            agent.is_some_and(|agent| agent.look(Inventory::complete))
+            agent.is_some_and(|agent| agent.read_inventory(Inventory::complete))
         };
         let objects = lock(&self.objects);
         let watched = objects.get(&write.name);

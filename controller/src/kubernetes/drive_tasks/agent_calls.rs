@@ -26,7 +26,7 @@ use super::{operation::Operation, plan::Target};
 /// Most bytes of the name of an operator that an agent accepts.
 const MAX_BY: usize = 512;
 
-/// Why an operation was not carried out, or is not known to have been.
+/// Reason why an operation was not carried out, or its result is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallFailed {
     /// The agent refuses it for good.
@@ -189,8 +189,8 @@ async fn acknowledge(
     Ok(done(match answer.nothing {
         true => format!("there is nothing to acknowledge; the verdict is {verdict}"),
         false => {
-            let found = count(answer.acknowledged.len() as u64, "finding");
-            format!("{found} acknowledged; the verdict is {verdict}")
+            let findings = count(answer.acknowledged.len() as u64, "finding");
+            format!("{findings} acknowledged; the verdict is {verdict}")
         }
     }))
 }
@@ -207,9 +207,9 @@ async fn evacuate(
     let on_drive = volumes_on(catalog, agent, &target.drive);
     let mut only = Vec::new();
     for name in &given.volumes {
-        let found = on_drive.iter().find(|volume| volume.name == *name);
-        match found {
-            Some(found) => only.push(found.id.clone()),
+        let volume = on_drive.iter().find(|volume| volume.name == *name);
+        match volume {
+            Some(volume) => only.push(volume.id.clone()),
             // The request is repeated, and the volume moved before.
             None if moves
                 .iter()
@@ -307,7 +307,7 @@ pub(super) struct VolumeName {
 
 /// Returns the existing volumes of a drive, as its node last reported them.
 pub(super) fn volumes_on(catalog: &Catalog, agent: &Agent, drive: &str) -> Vec<VolumeName> {
-    let uuids = agent.look(|inventory| inventory.volumes());
+    let uuids = agent.read_inventory(|inventory| inventory.volumes());
     let volumes = uuids.into_iter().filter_map(|uuid| {
         let key = Key {
             uuid,
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_that_says_so_is_final() {
+    fn only_a_final_status_code_ends_the_retries() {
         let again = |error: CallError| matches!(error.into(), CallFailed::Again(_));
         let answered = |code| CallError::Answered {
             code,

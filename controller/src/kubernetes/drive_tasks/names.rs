@@ -49,9 +49,9 @@ impl Names {
     pub(super) async fn refresh(&mut self, agents: &Agents) {
         let all = agents.all();
         let mut is_changed = false;
-        let known = |node: &String| all.iter().any(|agent| agent.node() == node);
+        let exists = |node: &String| all.iter().any(|agent| agent.node() == node);
         let count = self.nodes.len();
-        self.nodes.retain(|node, _| known(node));
+        self.nodes.retain(|node, _| exists(node));
         is_changed |= self.nodes.len() != count;
         for agent in &all {
             if agents.is_given_up(agent.node()) {
@@ -60,8 +60,8 @@ impl Names {
             }
             let cached = self.nodes.get(agent.node());
             let cached = cached.map(|node| (node.instance.clone(), node.revision));
-            let is_connected = agent.look(Inventory::complete);
-            let read = agent.look(|inventory| {
+            let is_connected = agent.read_inventory(Inventory::complete);
+            let read = agent.read_inventory(|inventory| {
                 let is_same = cached
                     .as_ref()
                     .is_some_and(|of| (of.0.as_str(), of.1) == inventory.shown());

@@ -88,7 +88,7 @@ pub(super) struct Target {
     pub(super) to: Vec<String>,
 }
 
-/// What is to be done with a task.
+/// Next step of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
     Leave,
@@ -310,7 +310,7 @@ fn decide(
         }
     };
     let (node, drive) = match find(&task.spec.drive, context) {
-        Ok(found) => found,
+        Ok(located) => located,
         Err(error) => return missing(error),
     };
     let mut to = Vec::new();
@@ -352,7 +352,7 @@ fn decide(
     Decision::Start(Target { node, drive, to })
 }
 
-/// Why a drive cannot be acted on.
+/// Reason why no operation can be requested for a drive.
 struct Missing {
     reason: &'static str,
     message: String,

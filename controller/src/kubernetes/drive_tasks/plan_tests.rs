@@ -125,7 +125,7 @@ fn a_new_task_starts_on_the_node_of_its_drive() {
 }
 
 #[test]
-fn an_order_that_is_first_seen_after_an_hour_is_refused_whatever_its_object_says() {
+fn an_order_that_is_first_seen_after_an_hour_is_refused_whatever_its_object_has() {
     let plan = Plan::new();
     assert_eq!(
         reason(&plan.one(&task("a", "wwn-1", NOW - TOO_OLD))),

@@ -41,7 +41,7 @@ pub(super) async fn progress(
     let agent = agents.get(node).ok_or_else(not_connected)?;
     let moves = list(&mut agent.client()?).await?;
     let (is_complete, reported) =
-        agent.look(|inventory| (inventory.complete(), inventory.drive(drive)));
+        agent.read_inventory(|inventory| (inventory.complete(), inventory.drive(drive)));
     let is_seen = is_complete && reported.is_some_and(|it| DriveUse::of(&it) == DriveUse::Used);
     let volumes: Vec<String> = volumes_on(agents.catalog(), &agent, drive)
         .into_iter()
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_counts_volumes_and_bytes_and_says_what_is_left() {
+    fn progress_counts_volumes_and_bytes_and_reports_what_is_left() {
         let mut copying = one("b", MovePhase::Copying, 40 << 20, 100 << 20);
         (copying.bytes_per_second, copying.eta_seconds) = (10 << 20, 6);
         let waiting = Move {

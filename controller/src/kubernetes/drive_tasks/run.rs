@@ -206,7 +206,7 @@ impl Runner {
         let is_moving = |volume: &Volume| volume.conditions.iter().any(|one| one.reason == moving);
         let agents = self.agents.all().into_iter();
         let moves = agents.filter(|agent| {
-            let uuids = agent.look(|inventory| inventory.with_moves());
+            let uuids = agent.read_inventory(|inventory| inventory.with_moves());
             uuids.into_iter().any(|uuid| {
                 let node = agent.node_id();
                 let volume = self.agents.catalog().get(&Key { uuid, node });

@@ -149,7 +149,7 @@ async fn measure(drives: u64, volumes: u64, idle: Duration) -> Result<[Row; 2], 
         made.extend(making.join_all().await);
     }
 
-    ask_all(&rig.node, &made).await;
+    call_all(&rig.node, &made).await;
     let row = |when| Row {
         drives,
         volumes,
@@ -185,11 +185,11 @@ async fn sample_all(node: &Node, volumes: &[Placed]) {
 }
 
 /// Publishes every volume once more, samples and unpublishes it, all concurrently, during a scan of all drives.
-async fn ask_all(node: &Node, volumes: &[Placed]) {
-    let mut asking = JoinSet::new();
+async fn call_all(node: &Node, volumes: &[Placed]) {
+    let mut tasks = JoinSet::new();
     for volume in volumes {
         let (node, volume) = (node.clone(), volume.clone());
-        asking.spawn(async move {
+        tasks.spawn(async move {
             let csi = &node.csi;
             let other = volume.target.with_file_name("other");
             let published = csi.publish(
@@ -205,5 +205,5 @@ async fn ask_all(node: &Node, volumes: &[Placed]) {
         });
     }
     node.rescan().await;
-    asking.join_all().await;
+    tasks.join_all().await;
 }

@@ -107,7 +107,7 @@ async fn demo(keep: bool) -> Result<(), Trouble> {
     say::line("config", &agent.settings().config().display().to_string());
     say::line("log", &agent.settings().log_file().display().to_string());
 
-    if let Err(trouble) = story::tell(&agent, &shelf, keep).await {
+    if let Err(trouble) = story::run(&agent, &shelf, keep).await {
         return Err(Trouble::new(format!("{trouble}\n{}", agent.log_tail())));
     }
     if keep {

@@ -25,9 +25,9 @@ struct Shown {
 }
 
 /// Runs all steps; with `keep`, ends before anything is deleted.
-pub(crate) async fn tell(agent: &Agent, shelf: &Shelf, keep: bool) -> Result<(), Trouble> {
+pub(crate) async fn run(agent: &Agent, shelf: &Shelf, keep: bool) -> Result<(), Trouble> {
     let csi = agent.csi().await?;
-    found(agent, shelf).await?;
+    show_drives(agent, shelf).await?;
     let untouched = others(shelf)?;
 
     say::chapter("Create, stage, publish");
@@ -73,25 +73,25 @@ fn check(so: bool, otherwise: &str) -> Result<(), Trouble> {
 }
 
 /// Shows the drives that the agent found, and its reasons to reject two of them.
-async fn found(agent: &Agent, shelf: &Shelf) -> Result<(), Trouble> {
+async fn show_drives(agent: &Agent, shelf: &Shelf) -> Result<(), Trouble> {
     say::chapter("Found");
     let inventory = csi::inventory(&agent.settings().agent_socket()).await?;
     let expected = [None, None, Some("Filesystem"), Some("NotBlank")];
     for (drive, expected) in shelf.drives().iter().zip(expected) {
-        let seen = inventory
+        let entry = inventory
             .drives
             .iter()
-            .find(|seen| seen.kernel_name == drive.kernel_name)
+            .find(|entry| entry.kernel_name == drive.kernel_name)
             .ok_or_else(|| Trouble::new(format!("{} was not found", drive.kernel_name)))?;
         say::line(
             &drive.kernel_name,
             &format!(
                 "{} {}",
-                say::drive(&drive.name, seen.size_bytes),
-                seen.state
+                say::drive(&drive.name, entry.size_bytes),
+                entry.state
             ),
         );
-        for reject in &seen.rejects {
+        for reject in &entry.rejects {
             say::line(
                 "",
                 &format!("  refused: {} - {}", reject.code, reject.detail),
@@ -99,11 +99,11 @@ async fn found(agent: &Agent, shelf: &Shelf) -> Result<(), Trouble> {
         }
         match expected {
             None => check(
-                seen.state == "available",
-                &format!("{} should be available and is {}", drive.name, seen.state),
+                entry.state == "available",
+                &format!("{} should be available and is {}", drive.name, entry.state),
             )?,
             Some(code) => check(
-                seen.rejects.iter().any(|reject| reject.code == code),
+                entry.rejects.iter().any(|reject| reject.code == code),
                 &format!("{} should be refused with {code}", drive.name),
             )?,
         }
@@ -265,7 +265,7 @@ async fn total(csi: &Csi, volume: &Shown) -> Result<u64, Trouble> {
 
 /// Prints a table of the command line.
 fn table(agent: &Agent, args: &[&str]) -> Result<(), Trouble> {
-    let output = agent.ask(args)?;
+    let output = agent.run_command(args)?;
     let text = String::from_utf8_lossy(&output.stdout);
     check(
         output.status.success(),

@@ -27,12 +27,12 @@ fn main() -> ExitCode {
         Ok(rows) => {
             println!("{}", render(&rows));
             let well = |row: &Row| row.seen && row.named && row.back != "NO";
-            let told = rows.iter().filter(|row| well(row)).count();
+            let reported = rows.iter().filter(|row| well(row)).count();
             println!(
-                "\n{told} of {} faults are told, and told rightly",
+                "\n{reported} of {} faults are told, and told rightly",
                 rows.len()
             );
-            ExitCode::from(u8::from(told < rows.len() || rows.is_empty()))
+            ExitCode::from(u8::from(reported < rows.len() || rows.is_empty()))
         }
     }
 }

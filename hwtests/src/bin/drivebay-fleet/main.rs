@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn say(line: &str) -> Result<(), Trouble> {
+fn print_line(line: &str) -> Result<(), Trouble> {
     let mut out = io::stdout().lock();
     writeln!(out, "{}", line.trim_end())?;
     Ok(out.flush()?)
@@ -111,7 +111,7 @@ async fn run(args: Args) -> Result<(), Trouble> {
     let all: Vec<usize> = (0..seats.plan().nodes).collect();
     let volumes = seats.count();
     seats.start(&all);
-    say(&format!("ready {} {volumes}", all.len()))?;
+    print_line(&format!("ready {} {volumes}", all.len()))?;
     serve(&mut seats, args.change_per_minute, volumes).await?;
     seats.stop(&all).await;
     Ok(())
@@ -144,7 +144,7 @@ async fn serve(seats: &mut Seats, mut rate: Percent, volumes: usize) -> Result<(
                     Ok(command) => command.perform(seats, &mut rate).await,
                     Err(trouble) => Err(trouble),
                 };
-                say(&match done {
+                print_line(&match done {
                     Ok(answer) => format!("ok {answer}"),
                     Err(trouble) => format!("error {trouble}"),
                 })?;

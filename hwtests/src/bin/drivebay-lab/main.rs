@@ -122,9 +122,9 @@ fn run(
 fn shell() -> Result<(), Trouble> {
     let machine = Machine::restored(drives())?;
     if let Err(trouble) = lab::agent::install(machine.guest()) {
-        lab::progress::say(format!("without an agent: {trouble}"));
+        lab::progress::print_progress(format!("without an agent: {trouble}"));
     }
-    lab::progress::say(
+    lab::progress::print_progress(
         "drivebay-agent is in the PATH, the target directory is /host; leave with exit",
     );
     machine.guest().interactive()?;

@@ -162,23 +162,23 @@ impl LabDrive {
         if self.spec.kind == Kind::Sata {
             return Err(DriveError::NoHotplug { drive: name });
         }
-        let asked = |source| self.said("plugging in", source);
-        let machine = slots::look(qmp).map_err(asked)?;
+        let to_error = |source| self.qmp_error("plugging in", source);
+        let machine = slots::read(qmp).map_err(to_error)?;
         let slot = machine.place(&self.spec)?;
         if self.namespace_stays() {
             if !machine.has(&qemu::namespace_id(&self.spec)) {
                 return Err(DriveError::EuiNotBooted { drive: name });
             }
             qmp.execute("device_add", qemu::controller(&self.spec, slot))
-                .map_err(asked)?;
+                .map_err(to_error)?;
             return Ok(());
         }
         qmp.execute("blockdev-add", self.blockdev())
-            .map_err(asked)?;
+            .map_err(to_error)?;
         if let Err(refused) = qmp.execute("device_add", qemu::controller(&self.spec, slot)) {
             // The first error is the one to report.
             let _ = qmp.execute("blockdev-del", json!({"node-name": self.node()}));
-            return Err(asked(refused));
+            return Err(to_error(refused));
         }
         Ok(())
     }
@@ -196,21 +196,21 @@ impl LabDrive {
         if self.nbd.as_ref().is_some_and(|nbd| nbd.is_silent()) {
             return Err(DriveError::Silent { drive: name });
         }
-        let asked = |source| self.said("unplugging", source);
+        let to_error = |source| self.qmp_error("unplugging", source);
         qmp.execute("device_del", json!({"id": name}))
-            .map_err(asked)?;
+            .map_err(to_error)?;
         let names = ["DEVICE_DELETED", "DEVICE_UNPLUG_GUEST_ERROR"];
         let event = qmp
             .event("DEVICE_DELETED", UNPLUG, |event| {
                 names.contains(&event.name.as_str()) && event.data["device"] == name.as_str()
             })
-            .map_err(asked)?;
+            .map_err(to_error)?;
         if event.name != "DEVICE_DELETED" {
             return Err(DriveError::GuestKeeps { drive: name });
         }
         if !self.namespace_stays() {
             qmp.execute("blockdev-del", json!({"node-name": self.node()}))
-                .map_err(asked)?;
+                .map_err(to_error)?;
         }
         Ok(())
     }
@@ -230,11 +230,11 @@ impl LabDrive {
             "value": bits,
         });
         qmp.execute("qom-set", property)
-            .map_err(|source| self.said("setting the SMART warning of", source))?;
+            .map_err(|source| self.qmp_error("setting the SMART warning of", source))?;
         Ok(())
     }
 
-    fn said(&self, doing: &'static str, source: QmpError) -> DriveError {
+    fn qmp_error(&self, doing: &'static str, source: QmpError) -> DriveError {
         DriveError::Qmp {
             doing,
             drive: self.name().to_owned(),

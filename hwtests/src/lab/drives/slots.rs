@@ -61,7 +61,7 @@ struct Taken(BTreeSet<(Bus, u8)>);
 
 impl Taken {
     /// Takes the requested slot. Errs if it is taken or does not exist.
-    fn asked(&mut self, spec: &DriveSpec, slot: u8) -> Result<u8, DriveError> {
+    fn requested(&mut self, spec: &DriveSpec, slot: u8) -> Result<u8, DriveError> {
         let (bus, count) = Bus::of(spec.kind);
         if slot < count && self.0.insert((bus, slot)) {
             return Ok(slot);
@@ -92,7 +92,7 @@ pub(super) fn assign<'a>(
     let mut taken = Taken::default();
     for drive in drives.clone() {
         if let Some(slot) = drive.slot {
-            taken.asked(drive, slot)?;
+            taken.requested(drive, slot)?;
         }
     }
     drives
@@ -116,14 +116,14 @@ impl Machine {
     pub(super) fn place(&self, spec: &DriveSpec) -> Result<u8, DriveError> {
         let mut taken = Taken(self.taken.clone());
         match spec.slot {
-            Some(slot) => taken.asked(spec, slot),
+            Some(slot) => taken.requested(spec, slot),
             None => taken.lowest(spec),
         }
     }
 }
 
 /// Reads the devices and their slots from qemu.
-pub(super) fn look(qmp: &mut Qmp) -> Result<Machine, QmpError> {
+pub(super) fn read(qmp: &mut Qmp) -> Result<Machine, QmpError> {
     let mut machine = Machine {
         devices: BTreeSet::new(),
         taken: BTreeSet::new(),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_follow_the_list_around_those_that_were_asked_for() {
+    fn slots_follow_the_list_around_those_that_were_requested() {
         let drives = [
             DriveSpec::nvme("a", 1 << 20),
             DriveSpec::scsi("b", 1 << 20),

@@ -30,7 +30,7 @@ pub(super) fn accept(listener: &UnixListener, drive: &Arc<Shared>) {
         if state.closed {
             break;
         }
-        let Ok(known) = stream.try_clone() else {
+        let Ok(copy) = stream.try_clone() else {
             eprintln!("a drive turns a client away: no descriptor is left");
             continue;
         };
@@ -38,7 +38,7 @@ pub(super) fn accept(listener: &UnixListener, drive: &Arc<Shared>) {
             continue;
         }
         number += 1;
-        state.streams.push((number, known));
+        state.streams.push((number, copy));
         let generation = state.generation;
         drop(state);
         let (drive, id) = (Arc::clone(drive), number);

@@ -271,8 +271,8 @@ impl Shared {
         {
             return Err(if writes { Errno::Enospc } else { Errno::Einval });
         }
-        let asked = offset / TORN..(offset + length) / TORN;
-        if state.bad.iter().any(|bad| bad.hits(&asked, writes)) {
+        let range = offset / TORN..(offset + length) / TORN;
+        if state.bad.iter().any(|bad| bad.hits(&range, writes)) {
             return Err(Errno::Eio);
         }
         let mut data = Vec::new();
@@ -358,10 +358,10 @@ impl State {
 }
 
 impl BadSectors {
-    fn hits(&self, asked: &Range<u64>, writes: bool) -> bool {
+    fn hits(&self, range: &Range<u64>, writes: bool) -> bool {
         (if writes { self.writes } else { self.reads })
-            && self.sectors.start < asked.end
-            && asked.start < self.sectors.end
+            && self.sectors.start < range.end
+            && range.start < self.sectors.end
     }
 }
 

@@ -180,14 +180,14 @@ async fn a_header_list_over_the_limit_is_answered_with_431_and_the_connection_go
     ];
     client.write_all(&sent.concat()).await.unwrap();
     let mut answers = Answers::of(client);
-    let mut seen = Vec::new();
-    while seen.last() != Some(&ok(3)) {
-        seen.push(answers.next().await);
-        assert!(seen.len() < 4, "{seen:?}");
+    let mut received = Vec::new();
+    while received.last() != Some(&ok(3)) {
+        received.push(answers.next().await);
+        assert!(received.len() < 4, "{received:?}");
     }
     assert!(
-        seen.contains(&Answer::Http(1, "431".to_owned())),
-        "{seen:?}"
+        received.contains(&Answer::Http(1, "431".to_owned())),
+        "{received:?}"
     );
 }
 

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hardware_says_of_itself_cannot_break_the_format() {
+    fn what_hardware_reports_of_itself_cannot_break_the_format() {
         let mut families = Families::default();
         families.put(&INFO, &["a\"b\\c\nd", ""], 1.0);
         families.put(&TOTAL, &[], 3.0);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_tells_of_itself() {
+    fn the_process_reports_its_own_metrics() {
         let text = scraped();
         for name in [
             "process_cpu_seconds_total",

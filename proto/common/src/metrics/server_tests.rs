@@ -89,7 +89,7 @@ async fn served_as(ready: bool, which: impl FnOnce(Pages) -> Pages) -> Served {
     }
 }
 
-async fn ask(path: &std::path::Path, request: &str) -> String {
+async fn query(path: &std::path::Path, request: &str) -> String {
     let mut stream = connect(path).await;
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -98,7 +98,7 @@ async fn ask(path: &std::path::Path, request: &str) -> String {
 }
 
 async fn get(path: &std::path::Path, what: &str) -> String {
-    ask(path, &format!("GET {what} HTTP/1.1\r\nHost: x\r\n\r\n")).await
+    query(path, &format!("GET {what} HTTP/1.1\r\nHost: x\r\n\r\n")).await
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn metrics_health_and_readiness_are_served_and_nothing_else() {
         );
     }
     let post = "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
-    assert!(ask(&ready.path, post).await.starts_with("HTTP/1.1 405 "));
+    assert!(query(&ready.path, post).await.starts_with("HTTP/1.1 405 "));
     let starting = served(false).await;
     assert!(
         get(&starting.path, "/readyz")

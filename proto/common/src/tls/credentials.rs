@@ -106,13 +106,13 @@ impl Credentials {
             return Ok(Change::default());
         }
         let checked = Checked::new(&shared.files, shared.role, contents)?;
-        if let (Some(expected), Some(found)) = (former.node(), checked.node())
-            && expected != found
+        if let (Some(expected), Some(actual)) = (former.node(), checked.node())
+            && expected != actual
         {
             return Err(TlsError::OtherNode {
                 path: shared.files.first().to_owned(),
                 expected: expected.to_owned(),
-                found: found.to_owned(),
+                actual: actual.to_owned(),
             });
         }
         let checked = Arc::new(checked);
@@ -193,9 +193,9 @@ impl Credentials {
                 None => return TlsError::NoChain.to_string(),
             };
             // At most `LOOK_AT_CLOCK`, since the clock may be set. A certificate is valid until the end of its last second.
-            let look = (left + SECOND).min(LOOK_AT_CLOCK);
+            let wait = (left + SECOND).min(LOOK_AT_CLOCK);
             tokio::select! {
-                () = tokio::time::sleep(look) => {}
+                () = tokio::time::sleep(wait) => {}
                 changed = changes.changed() => {
                     // Never: `self` holds the sender.
                     if changed.is_err() {

@@ -121,14 +121,14 @@ pub enum TlsError {
     },
     /// The new files have the certificate of another node.
     #[error(
-        "the certificate in {path} is now node {found}'s, and this is node {expected}; put back its own, or restart the agent as that node"
+        "the certificate in {path} is now node {actual}'s, and this is node {expected}; put back its own, or restart the agent as that node"
     )]
     OtherNode {
         path: PathBuf,
         /// Node id of this process.
         expected: String,
         /// Node id in the file.
-        found: String,
+        actual: String,
     },
     /// rustls refused the files.
     #[error("TLS cannot be set up with the certificates in {path}")]

@@ -83,7 +83,7 @@ enum Notice {
 #[derive(Debug, Default)]
 struct Reporter {
     failures: u32,
-    said: BTreeSet<String>,
+    reported: BTreeSet<String>,
     // Time of the last notice of expiry, and true if the certificate had expired by then.
     expiry: Option<(Instant, bool)>,
 }
@@ -100,8 +100,8 @@ impl Reporter {
         match outcome {
             Ok(change) => {
                 self.failures = 0;
-                if !self.said.is_empty() {
-                    self.said.clear();
+                if !self.reported.is_empty() {
+                    self.reported.clear();
                     notices.push(Notice::InOrder);
                 }
                 if change.trust {
@@ -117,8 +117,8 @@ impl Reporter {
             Err(why) => {
                 self.failures = self.failures.saturating_add(1);
                 if self.failures >= PATIENCE
-                    && self.said.len() < REMEMBERED
-                    && self.said.insert(why.clone())
+                    && self.reported.len() < REMEMBERED
+                    && self.reported.insert(why.clone())
                 {
                     notices.push(Notice::Failing(why.clone()));
                 }
@@ -129,8 +129,8 @@ impl Reporter {
         };
         let until = UtcTime(validity.until);
         let expired = validity.until < now;
-        let due = self.expiry.is_none_or(|(said, as_expired)| {
-            expired != as_expired || at.saturating_duration_since(said) >= DAY
+        let due = self.expiry.is_none_or(|(reported_at, as_expired)| {
+            expired != as_expired || at.saturating_duration_since(reported_at) >= DAY
         });
         if (expired || is_soon(validity, now)) && due {
             self.expiry = Some((at, expired));
@@ -194,7 +194,7 @@ mod tests {
     });
 
     #[test]
-    fn a_failure_is_said_once_and_not_while_files_are_being_replaced() {
+    fn a_failure_is_reported_once_and_not_while_files_are_being_replaced() {
         let mut polls = Polls::of(DAY * 365);
         let (first, second) = (Err("first".to_owned()), Err("second".to_owned()));
         let mut poll = |outcome| polls.at(Duration::ZERO, outcome);
@@ -221,14 +221,14 @@ mod tests {
     #[test]
     fn failures_without_end_do_not_fill_the_memory_or_the_log() {
         let mut polls = Polls::of(DAY * 365);
-        let said = (0..1000)
+        let count = (0..1000)
             .flat_map(|n| polls.at(Duration::ZERO, &Err(format!("failure {n}"))))
             .count();
-        assert_eq!(said, REMEMBERED);
+        assert_eq!(count, REMEMBERED);
     }
 
     #[test]
-    fn a_change_is_said_when_it_is_in_use() {
+    fn a_change_is_reported_when_it_is_in_use() {
         let mut polls = Polls::of(DAY * 365);
         let change = Ok(Change {
             own: true,
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expiry_within_seven_days_is_said_once_a_day_and_then_that_it_is_over() {
+    fn warns_daily_within_seven_days_of_expiry() {
         let mut polls = Polls::of(DAY * 365);
         assert_eq!(polls.at(DAY * 358 - HOUR, &NOTHING), []);
         let soon = Notice::Soon { until: until(365) };

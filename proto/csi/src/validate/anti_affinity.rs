@@ -52,8 +52,8 @@ pub fn group(parameters: &HashMap<String, String>) -> Result<Option<String>, Inv
     };
     let (claim, namespace) = (name(names::CLAIM_NAME)?, name(names::CLAIM_NAMESPACE)?);
     let captures = compile(pattern)?;
-    let found = captures.captures(claim.as_bytes());
-    let capture = found.as_ref().and_then(|found| found.get(1));
+    let matched = captures.captures(claim.as_bytes());
+    let capture = matched.as_ref().and_then(|matched| matched.get(1));
     Ok(capture.map(|capture| {
         let capture = String::from_utf8_lossy(capture.as_bytes());
         format!("{namespace}/{capture}")
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_cannot_be_used_says_why() {
+    fn a_pattern_that_cannot_be_used_is_refused_with_the_reason() {
         for (pattern, why) in [
             ("data-(db", "unclosed group"),
             ("data-db-0", "it has 0 captures"),

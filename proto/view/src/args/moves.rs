@@ -5,7 +5,7 @@ use clap::Args;
 use super::ListArgs;
 use crate::watch::WatchArg;
 
-/// How a command that moves volumes is carried out.
+/// Options of every command that moves volumes.
 #[derive(Debug, Args)]
 pub struct MoveOptions {
     /// Show what would be moved where, and every reason against it; change nothing

@@ -244,8 +244,8 @@ mod tests {
             "no volume is being moved\ndrive sda is not evacuated automatically: no drive of the node may be a target\n"
         );
         assert_eq!(list(ListFormat::Name), "");
-        let told: serde_json::Value = serde_json::from_str(&list(ListFormat::Json)).unwrap();
-        assert_eq!(told["not_evacuated"][0]["drive"], "wwn-0x5000c500a1b2c3d4");
+        let json: serde_json::Value = serde_json::from_str(&list(ListFormat::Json)).unwrap();
+        assert_eq!(json["not_evacuated"][0]["drive"], "wwn-0x5000c500a1b2c3d4");
     }
 
     #[test]
@@ -292,9 +292,9 @@ web     moved    100%     -          -  4 GiB  sda   nvme0n1
     #[test]
     fn programs_get_bytes_and_null_for_what_is_not_known() {
         let text = list(ListFormat::Json, &moves(), None);
-        let told: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(told["node"], "n");
-        let (copying, waiting) = (&told["moves"][0], &told["moves"][1]);
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["node"], "n");
+        let (copying, waiting) = (&json["moves"][0], &json["moves"][1]);
         assert_eq!(copying["volume"], "db@n");
         assert_eq!(copying["bytes_per_second"], 210 << 20);
         assert_eq!(copying["phase"], "copying");

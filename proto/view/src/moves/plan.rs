@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_says_what_is_moved_where_when_and_what_is_claimed_for_it() {
+    fn a_plan_lists_what_is_moved_where_when_and_what_is_claimed_for_it() {
         let text = plan(&planned(), Verb::Evacuate, &devices(), Terminal::NONE);
         assert_eq!(
             text,
@@ -190,7 +190,7 @@ we\\u{1b}b   1 GiB  sda   wwn-c  when it is unstaged
     }
 
     #[test]
-    fn a_plan_that_would_be_refused_says_every_reason_first() {
+    fn a_plan_that_would_be_refused_lists_every_reason_first() {
         let mut refused = planned();
         refused.refusals = vec![
             "there is no room for db".into(),

@@ -190,14 +190,14 @@ async fn reasons(client: &mut impl MovesClient, order: &Order<'_>, error: AskErr
 async fn cancel(client: &mut impl MovesClient, order: &Order<'_>) -> Result<Answer, MovesError> {
     let by = operator(order.by).ok_or(MovesError::Nobody)?;
     // Read before: moves that were cancelled are no longer listed, and their names are needed.
-    let known = client.list_moves().await?.moves;
+    let moves = client.list_moves().await?.moves;
     let request = CancelMovesRequest {
         volume_id: order.volume.clone(),
         drive: order.drive.clone(),
         by,
     };
     let done = client.cancel_moves(request).await?;
-    let of = |id: &String| known.iter().find(|one| one.volume_id == *id);
+    let of = |id: &String| moves.iter().find(|one| one.volume_id == *id);
     let name = |id: &String| printable(of(id).map_or(id, |one| &one.name));
     let mut text = String::new();
     for id in &done.cancelled {
@@ -514,12 +514,12 @@ fn take_in(
 ) {
     let mut gone: BTreeSet<String> = awaited.keys().cloned().collect();
     for it in listed {
-        let known = in_use.get(&it.volume_id).copied();
+        let planned_use = in_use.get(&it.volume_id).copied();
         gone.remove(&it.volume_id);
         // One that had moved already belongs to an earlier command.
         let is_new = order.is_about(&it) && it.known_phase() != Some(MovePhase::Moved);
-        if known.is_some() || awaited.contains_key(&it.volume_id) || is_new {
-            let in_use = known.unwrap_or(false);
+        if planned_use.is_some() || awaited.contains_key(&it.volume_id) || is_new {
+            let in_use = planned_use.unwrap_or(false);
             awaited.insert(it.volume_id.clone(), Awaited { it, in_use });
         }
     }

@@ -11,7 +11,7 @@ use super::{super::progress::tests::awaited, *};
 struct Fake {
     planned: MoveVolumesResponse,
     lists: VecDeque<Vec<Move>>,
-    asked: Vec<MoveVolumesRequest>,
+    requests: Vec<MoveVolumesRequest>,
     cancelled: CancelMovesResponse,
 }
 
@@ -20,7 +20,7 @@ impl MovesClient for Fake {
         &mut self,
         request: MoveVolumesRequest,
     ) -> Result<MoveVolumesResponse, AskError> {
-        self.asked.push(request);
+        self.requests.push(request);
         Ok(self.planned.clone())
     }
 
@@ -85,7 +85,7 @@ fn order(verb: Verb<'static>) -> Order<'static> {
     }
 }
 
-async fn said(order: &Order<'_>, planned: MoveVolumesResponse, lists: &[&[Move]]) -> Answer {
+async fn answer_to(order: &Order<'_>, planned: MoveVolumesResponse, lists: &[&[Move]]) -> Answer {
     let mut fake = Fake {
         planned,
         lists: lists.iter().map(|list| list.to_vec()).collect(),
@@ -97,7 +97,7 @@ async fn said(order: &Order<'_>, planned: MoveVolumesResponse, lists: &[&[Move]]
 const BOTH: [(&str, bool); 2] = [("db", false), ("web", false)];
 
 #[tokio::test(start_paused = true)]
-async fn an_evacuation_ends_when_all_is_moved_and_says_what_comes_next() {
+async fn an_evacuation_ends_when_all_is_moved_and_reports_what_comes_next() {
     let lists: &[&[Move]] = &[
         &[of("db", "waiting"), of("web", "waiting")],
         &[of("db", "copying"), of("web", "waiting")],
@@ -105,7 +105,7 @@ async fn an_evacuation_ends_when_all_is_moved_and_says_what_comes_next() {
         // The old place of the other one is erased already.
         &[of("db", "moved")],
     ];
-    let answer = said(&order(Verb::Evacuate), planned(&BOTH), lists).await;
+    let answer = answer_to(&order(Verb::Evacuate), planned(&BOTH), lists).await;
     assert_eq!(
         answer.text,
         "\
@@ -115,7 +115,7 @@ async fn an_evacuation_ends_when_all_is_moved_and_says_what_comes_next() {
     );
     assert_eq!(answer.code, 0);
     let verb = Verb::Replace { new: "wwn-b" };
-    let answer = said(&order(verb), planned(&BOTH), lists).await;
+    let answer = answer_to(&order(verb), planned(&BOTH), lists).await;
     assert!(
         answer
             .text
@@ -124,12 +124,12 @@ async fn an_evacuation_ends_when_all_is_moved_and_says_what_comes_next() {
         answer.text
     );
     let lists: &[&[Move]] = &[&[of("db", "moved")]];
-    let answer = said(&order(Verb::MoveVolume), planned(&BOTH[..1]), lists).await;
+    let answer = answer_to(&order(Verb::MoveVolume), planned(&BOTH[..1]), lists).await;
     assert_eq!(answer.text, "db: moved to drive wwn-b\n");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_being_unstaged_is_said_and_not_waited_for() {
+async fn what_waits_for_being_unstaged_is_reported_and_not_waited_for() {
     let mut held = of("web", "waiting");
     held.waits_for = "pod shop/web-0 uses it".into();
     let planned = planned(&[("db", false), ("web", true)]);
@@ -138,7 +138,7 @@ async fn what_waits_for_being_unstaged_is_said_and_not_waited_for() {
         &[of("db", "moved"), held],
     ];
     let began = Instant::now();
-    let answer = said(&order(Verb::Evacuate), planned, lists).await;
+    let answer = answer_to(&order(Verb::Evacuate), planned, lists).await;
     assert!(began.elapsed() < SETTLE);
     assert_eq!(
         answer.text,
@@ -165,7 +165,7 @@ async fn a_gap_between_two_volumes_is_waited_for_and_a_standstill_is_not() {
         &[of("db", "moved"), failing],
     ];
     let began = Instant::now();
-    let answer = said(&order(Verb::Evacuate), planned(&BOTH), lists).await;
+    let answer = answer_to(&order(Verb::Evacuate), planned(&BOTH), lists).await;
     assert!(began.elapsed() >= SETTLE && began.elapsed() < SETTLE * 2);
     assert!(
         answer
@@ -183,7 +183,7 @@ async fn doubt_and_moves_that_somebody_ended_are_failures() {
         &[of("db", "copying"), of("web", "copying")],
         &[of("db", "in-doubt")],
     ];
-    let answer = said(&order(Verb::Evacuate), planned(&BOTH), lists).await;
+    let answer = answer_to(&order(Verb::Evacuate), planned(&BOTH), lists).await;
     for part in [
         "0 of 2 volumes moved\n",
         "in doubt, and not served; `drivebay-agent volume prefer` decides:\n  db\n",
@@ -195,7 +195,7 @@ async fn doubt_and_moves_that_somebody_ended_are_failures() {
     let mut unfenced = of("db", "moved");
     unfenced.unfenced = true;
     let lists: &[&[Move]] = &[&[of("db", "copying")], &[unfenced]];
-    let answer = said(&order(Verb::Evacuate), planned(&[]), lists).await;
+    let answer = answer_to(&order(Verb::Evacuate), planned(&[]), lists).await;
     assert!(
         answer.text.contains("could not be written"),
         "{}",
@@ -205,7 +205,7 @@ async fn doubt_and_moves_that_somebody_ended_are_failures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ctrl_c_leaves_the_moves_and_says_how_to_see_and_end_them() {
+async fn ctrl_c_leaves_the_moves_and_reports_how_to_see_and_end_them() {
     let mut fake = Fake {
         lists: [vec![of("db", "copying")]].into(),
         ..Fake::default()
@@ -255,13 +255,13 @@ async fn a_repeat_waits_for_what_an_earlier_command_began_and_not_for_what_it_fi
         &[of("db", "copying"), elsewhere.clone(), old.clone()],
         &[of("db", "moved"), elsewhere, old],
     ];
-    let answer = said(&order(Verb::Evacuate), planned(&[]), lists).await;
+    let answer = answer_to(&order(Verb::Evacuate), planned(&[]), lists).await;
     assert!(
         answer.text.starts_with("1 volume moved off drive wwn-a\n"),
         "{}",
         answer.text
     );
-    let answer = said(&order(Verb::Evacuate), planned(&[]), &[&[]]).await;
+    let answer = answer_to(&order(Verb::Evacuate), planned(&[]), &[&[]]).await;
     assert!(
         answer
             .text
@@ -273,10 +273,10 @@ async fn a_repeat_waits_for_what_an_earlier_command_began_and_not_for_what_it_fi
 }
 
 #[tokio::test]
-async fn without_waiting_it_is_said_what_is_recorded_and_how_to_see_it() {
+async fn without_waiting_it_reports_what_is_recorded_and_how_to_see_it() {
     let mut order = order(Verb::Replace { new: "wwn-b" });
     order.wait = false;
-    let answer = said(&order, planned(&BOTH), &[]).await;
+    let answer = answer_to(&order, planned(&BOTH), &[]).await;
     assert_eq!(
         answer.text,
         "drive wwn-a is cordoned, and 2 volumes will be moved from it to drive wwn-b; `drivebay-agent moves` shows them, `drivebay-agent drive evacuate wwn-a --cancel` ends those that are not completed\n"
@@ -294,7 +294,7 @@ async fn a_plan_changes_nothing_and_has_the_exit_code_of_what_it_foresees() {
     };
     let answer = run(&mut fake, &order).await.unwrap();
     assert_eq!(answer.code, 0);
-    assert!(fake.asked.iter().all(|request| request.plan));
+    assert!(fake.requests.iter().all(|request| request.plan));
     fake.planned.refusals.push("there is no room".into());
     let answer = run(&mut fake, &order).await.unwrap();
     assert_eq!(answer.code, WRONG);
@@ -306,7 +306,7 @@ async fn a_plan_changes_nothing_and_has_the_exit_code_of_what_it_foresees() {
 }
 
 #[tokio::test]
-async fn a_cancelled_move_is_told_from_one_that_was_completed() {
+async fn a_cancelled_move_is_distinguished_from_one_that_was_completed() {
     let mut order = order(Verb::Evacuate);
     order.cancel = true;
     let mut fake = Fake {

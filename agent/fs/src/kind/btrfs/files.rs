@@ -50,20 +50,20 @@ impl Work<'_> {
                 .map(|piece| (*piece, cannot(why.clone())))
                 .collect()
         };
-        let asked = match SearchedMount::new(root.as_fd()) {
-            Ok(asked) => asked,
+        let mount = match SearchedMount::new(root.as_fd()) {
+            Ok(mount) => mount,
             Err(why) => return all(why),
         };
-        let mut found = Vec::new();
+        let mut located = Vec::new();
         for piece in pieces {
             let until = self.until;
             let context = &mut *self.context;
-            found.extend(asked.range(*piece, &mut || {
+            located.extend(mount.range(*piece, &mut || {
                 context.step("asking the filesystem");
                 Instant::now() < until && !context.is_alone()
             }));
         }
-        found
+        located
     }
 }
 
@@ -197,7 +197,7 @@ impl<'a> SearchedMount<'a> {
             });
         }
         let (files, missed) = match btrfs::references(self.mounted, logical) {
-            Ok(Some(found)) => found,
+            Ok(Some(references)) => references,
             Ok(None) => return Ok(Holds::FilesystemFree),
             // Mixed groups hold trees as well.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -249,12 +249,12 @@ impl<'a> SearchedMount<'a> {
         };
         let from = key(logical.saturating_sub(size - 1), EXTENT_ITEM, 0);
         let to = key(logical, METADATA_ITEM, u64::MAX);
-        let mut found = false;
+        let mut is_tree_block = false;
         btrfs::search(self.mounted, EXTENT_TREE, from, to, |key, _| {
-            found = matches!(key.kind, EXTENT_ITEM | METADATA_ITEM);
-            !found
+            is_tree_block = matches!(key.kind, EXTENT_ITEM | METADATA_ITEM);
+            !is_tree_block
         })?;
-        Ok(found)
+        Ok(is_tree_block)
     }
 
     /// Returns the path from the top of the filesystem, through the subvolumes that the file is in; None if it is not found.

@@ -243,7 +243,7 @@ impl Filesystem for Btrfs {
     }
 
     /// Always mounts the top level, not a default subvolume that a tenant has set.
-    fn default_option(&self, _asked: &[String]) -> Option<&'static str> {
+    fn default_option(&self, _requested: &[String]) -> Option<&'static str> {
         Some("subvolid=5")
     }
 
@@ -339,8 +339,8 @@ impl Filesystem for Btrfs {
         let (level, rest) = rest.split_once(" (device ")?;
         let level = level.trim_start_matches([':', ' ']);
         let device = rest.split([')', ' ', ':']).next()?;
-        let said = rest.split_once("): ").map_or(rest, |(_, said)| said);
-        if REFUSED.iter().any(|words| said.starts_with(words)) {
+        let message = rest.split_once("): ").map_or(rest, |(_, message)| message);
+        if REFUSED.iter().any(|words| message.starts_with(words)) {
             return None;
         }
         let event = if rest.contains("forced readonly") {

@@ -55,18 +55,18 @@ impl Work<'_> {
             });
             return held.collect();
         };
-        let mut known: Vec<Asking> = Vec::new();
+        let mut lookups: Vec<Asking> = Vec::new();
         // Pieces that the kernel reports only as used, or not at all.
         let mut open: Vec<(Extent, bool)> = Vec::new();
         for piece in pieces {
-            let found = root.map(|root| self.records(root, *piece));
-            match found {
-                Some(Ok(found)) => {
-                    for (piece, owners) in with_gaps(*piece, owners(*piece, &found)) {
+            let records = root.map(|root| self.records(root, *piece));
+            match records {
+                Some(Ok(records)) => {
+                    for (piece, owners) in with_gaps(*piece, owners(*piece, &records)) {
                         if owners.contains(&Owner::Unknown) {
                             open.push((piece, true));
                         } else {
-                            known.push((piece, Err(metadata_or_free(&owners))));
+                            lookups.push((piece, Err(metadata_or_free(&owners))));
                         }
                     }
                 }
@@ -87,9 +87,9 @@ impl Work<'_> {
         }
         if !blocks.is_empty() {
             match self.owners_of_blocks(&blocks) {
-                Ok(found) => known.extend(found),
-                Err(why) if known.is_empty() => return all(&why),
-                Err(why) => known.extend(
+                Ok(located) => lookups.extend(located),
+                Err(why) if lookups.is_empty() => return all(&why),
+                Err(why) => lookups.extend(
                     blocks
                         .iter()
                         .map(|(_, piece, _)| (*piece, Err(cannot(why.as_str())))),
@@ -97,7 +97,7 @@ impl Work<'_> {
             }
         }
         if root.is_none() && !sb.is_settled() {
-            for (_, held) in &mut known {
+            for (_, held) in &mut lookups {
                 if *held == Err(Holds::FilesystemFree) {
                     *held = Err(cannot(
                         "the ext4 must be checked or its journal replayed before it is known what is free",
@@ -105,7 +105,7 @@ impl Work<'_> {
                 }
             }
         }
-        self.named(known, |work, wanted| match root {
+        self.named(lookups, |work, wanted| match root {
             Some(root) => work.walked(root, wanted),
             None => work.checked(wanted),
         })
@@ -115,15 +115,15 @@ impl Work<'_> {
     fn owners_of_blocks(&mut self, blocks: &[(u64, Extent, bool)]) -> Result<Vec<Asking>, String> {
         let numbers: BTreeSet<u64> = blocks.iter().map(|(block, ..)| *block).collect();
         let list: Vec<String> = numbers.iter().map(u64::to_string).collect();
-        let found = self.debugfs(&format!("icheck {}", list.join(" ")), true)?;
-        let found = debugfs::icheck(&found);
+        let output = self.debugfs(&format!("icheck {}", list.join(" ")), true)?;
+        let block_owners = debugfs::icheck(&output);
         // Also blocks that the kernel reports as used: it includes those reserved for growing files, which are in no bitmap.
         let open = blocks
             .iter()
-            .filter(|(block, ..)| matches!(found.get(block), Some(BlockOwner::None)));
+            .filter(|(block, ..)| matches!(block_owners.get(block), Some(BlockOwner::None)));
         let used = self.used(&open.map(|(block, ..)| *block).collect())?;
         let held = blocks.iter().map(|(block, piece, is_used)| {
-            let held = match found.get(block) {
+            let held = match block_owners.get(block) {
                 Some(BlockOwner::Inode(inode)) => Ok(BTreeSet::from([*inode])),
                 Some(BlockOwner::Metadata) => Err(Holds::FilesystemMetadata),
                 Some(BlockOwner::None) => match used.get(block) {

@@ -239,8 +239,8 @@ impl Filesystem for Ext4 {
     }
 
     /// Makes the filesystem read-only after an error, unless another `errors=` is requested.
-    fn default_option(&self, asked: &[String]) -> Option<&'static str> {
-        let is_named = asked.iter().any(|option| option.starts_with("errors="));
+    fn default_option(&self, requested: &[String]) -> Option<&'static str> {
+        let is_named = requested.iter().any(|option| option.starts_with("errors="));
         (!is_named).then_some("errors=remount-ro")
     }
 
@@ -259,10 +259,10 @@ impl Filesystem for Ext4 {
             .map_err(|error| io_error("reading the superblock of", &partition.node, error))?;
         let to = change.to.to_string();
         let args = tune(&head, &to);
-        let (_, said) = change.run(program("tune2fs"), &args, context)?;
+        let (_, output) = change.run(program("tune2fs"), &args, context)?;
         // The UUID is also used outside of the superblock.
-        if !said.contains("freshly checked") {
-            return Ok(said);
+        if !output.contains("freshly checked") {
+            return Ok(output);
         }
         change.repair(program("e2fsck"), &["-f", "-p"], &[0, 1], context)?;
         Ok(change.run(program("tune2fs"), &args, context)?.1)

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_flag_is_seen() {
+    fn the_error_flag_is_detected() {
         let mut head = head(1000);
         assert!(!parse(&head).unwrap().errors);
         head[1024 + 0x3A] = 1;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_is_not_replayed_is_seen() {
+    fn a_journal_that_is_not_replayed_is_detected() {
         let mut head = head(1000);
         assert!(parse(&head).unwrap().is_settled());
         // extents and filetype, as every ext4 has.
@@ -192,8 +192,8 @@ mod tests {
             let mut head = head(1000);
             head[1024 + 0x60..][..4].copy_from_slice(&incompat.to_le_bytes());
             head[1024 + 0x64..][..4].copy_from_slice(&ro_compat.to_le_bytes());
-            let found = parse(&head).unwrap().seeded_by_uuid;
-            assert_eq!(found, expected, "{incompat:x} {ro_compat:x}");
+            let seeded = parse(&head).unwrap().seeded_by_uuid;
+            assert_eq!(seeded, expected, "{incompat:x} {ro_compat:x}");
         }
     }
 

@@ -12,13 +12,13 @@ use drivebay_sys::{fsmap::Record, path::Directory};
 
 impl Work<'_> {
     pub(crate) fn xfs(&mut self, pieces: &[Extent], root: &Directory) -> Vec<(Extent, Holds)> {
-        let mut asking: Vec<Asking> = Vec::new();
+        let mut lookups: Vec<Asking> = Vec::new();
         for piece in pieces {
             match owners_in_xfs(*piece, |piece| self.records(root, piece)) {
                 Err(error) => {
-                    asking.push((*piece, Err(cannot(format!("XFS does not answer: {error}")))));
+                    lookups.push((*piece, Err(cannot(format!("XFS does not answer: {error}")))));
                 }
-                Ok(found) => asking.extend(with_gaps(*piece, found).into_iter().map(|(piece, owners)| {
+                Ok(owned) => lookups.extend(with_gaps(*piece, owned).into_iter().map(|(piece, owners)| {
                     let inodes: BTreeSet<u64> = owners.iter().filter_map(inode).collect();
                     let held = if !inodes.is_empty() {
                         Ok(inodes)
@@ -33,7 +33,7 @@ impl Work<'_> {
                 })),
             }
         }
-        self.named(asking, |work, wanted| work.walked(root, wanted))
+        self.named(lookups, |work, wanted| work.walked(root, wanted))
     }
 }
 
@@ -67,29 +67,29 @@ const AROUND: [(u64, u64); 5] = [
 /// Returns the pieces of a range that are free or have a known owner; the rest is in no piece.
 pub(super) fn owners_in_xfs<E>(
     range: Extent,
-    mut ask: impl FnMut(Extent) -> Result<Vec<Record>, E>,
+    mut query: impl FnMut(Extent) -> Result<Vec<Record>, E>,
 ) -> Result<Vec<(Extent, BTreeSet<Owner>)>, E> {
-    let mut found: Vec<(Extent, BTreeSet<Owner>)> = Vec::new();
+    let mut owned: Vec<(Extent, BTreeSet<Owner>)> = Vec::new();
     let mut answered = false;
     for (number, (before, behind)) in AROUND.into_iter().enumerate() {
-        let open = gaps(range, found.iter().map(|(piece, _)| *piece));
+        let open = gaps(range, owned.iter().map(|(piece, _)| *piece));
         let (Some(first), Some(last)) = (open.first(), open.last()) else {
             break;
         };
         let start = first.start.saturating_sub(before);
         let len = last.end().saturating_add(behind) - start;
-        match ask(Extent { start, len }) {
+        match query(Extent { start, len }) {
             Ok(records) => {
                 answered = true;
-                found.extend(open.iter().flat_map(|gap| owners(*gap, &records)));
-                found.sort();
+                owned.extend(open.iter().flat_map(|gap| owners(*gap, &records)));
+                owned.sort();
             }
             Err(_) if number == 0 => {}
             Err(_) if answered => break,
             Err(error) => return Err(error),
         }
     }
-    Ok(found)
+    Ok(owned)
 }
 
 #[cfg(test)]
@@ -138,15 +138,15 @@ mod tests {
 
     impl Kernel {
         /// `used`: records of the reverse mapping, in order. `size`: size of the filesystem.
-        fn answer(&self, used: &[Record], size: u64, asked: Extent) -> Vec<Record> {
-            let (mut all, mut next) = (Vec::new(), asked.start);
-            let last_block = (asked.end().min(size) - 1) / BLOCK * BLOCK;
+        fn answer(&self, used: &[Record], size: u64, queried: Extent) -> Vec<Record> {
+            let (mut all, mut next) = (Vec::new(), queried.start);
+            let last_block = (queried.end().min(size) - 1) / BLOCK * BLOCK;
             for record in used {
                 let end = record.physical + record.length;
-                if end <= asked.start / BLOCK * BLOCK || record.physical > last_block {
+                if end <= queried.start / BLOCK * BLOCK || record.physical > last_block {
                     continue;
                 }
-                if !(self.cut && record.physical < asked.start / BLOCK * BLOCK) {
+                if !(self.cut && record.physical < queried.start / BLOCK * BLOCK) {
                     if record.physical > next {
                         all.push(special(next, record.physical - next, FREE));
                     }
@@ -178,10 +178,10 @@ mod tests {
         );
         assert_eq!(old.answer(&used, size, sector), []);
         for kernel in &KERNELS {
-            let found = owners_in_xfs(sector, |asked| {
-                Ok::<_, ()>(kernel.answer(&used, size, asked))
+            let owned = owners_in_xfs(sector, |queried| {
+                Ok::<_, ()>(kernel.answer(&used, size, queried))
             });
-            assert_eq!(found, Ok(vec![(sector, [Owner::Free].into())]));
+            assert_eq!(owned, Ok(vec![(sector, [Owner::Free].into())]));
         }
         // Within a file.
         let sector = extent(18 * BLOCK + 512, 512);
@@ -191,10 +191,10 @@ mod tests {
             "nothing, and not that it is free"
         );
         for kernel in &KERNELS {
-            let found = owners_in_xfs(sector, |asked| {
-                Ok::<_, ()>(kernel.answer(&used, size, asked))
+            let owned = owners_in_xfs(sector, |queried| {
+                Ok::<_, ()>(kernel.answer(&used, size, queried))
             });
-            assert_eq!(found, Ok(vec![(sector, [Owner::Inode(131)].into())]));
+            assert_eq!(owned, Ok(vec![(sector, [Owner::Inode(131)].into())]));
         }
     }
 
@@ -213,11 +213,11 @@ mod tests {
             let start = random.u64(0..size / 512 - 1) * 512;
             let range = extent(start, 512 * random.u64(1..3000).min((size - start) / 512));
             for kernel in &KERNELS {
-                let found = owners_in_xfs(range, |asked| {
-                    Ok::<_, ()>(kernel.answer(&used, size, asked))
+                let owned = owners_in_xfs(range, |queried| {
+                    Ok::<_, ()>(kernel.answer(&used, size, queried))
                 });
-                let found = found.unwrap();
-                for (piece, owners) in &found {
+                let owned = owned.unwrap();
+                for (piece, owners) in &owned {
                     let of_it = used.iter().filter(|record| {
                         let here = extent(record.physical, record.length);
                         here.overlap(*piece).is_some()
@@ -230,7 +230,7 @@ mod tests {
                     assert_eq!(*owners, expected, "seed {seed}, {piece:?} of {range:?}");
                 }
                 // All of it but the filesystem's last block.
-                let open = gaps(range, found.iter().map(|(piece, _)| *piece));
+                let open = gaps(range, owned.iter().map(|(piece, _)| *piece));
                 let last = extent(size - BLOCK, BLOCK);
                 let is_last = |open: &Extent| open.overlap(last) == Some(*open);
                 let fits = open.is_empty() || (kernel.short && open.iter().all(is_last));
@@ -240,25 +240,25 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_does_not_read_hides_only_what_is_asked_of_it() {
+    fn a_group_that_does_not_read_hides_only_what_is_queried_of_it() {
         let group = 128 << 20;
         let used = [
             file(group - 8 * BLOCK, 8 * BLOCK, 131),
             file(group, BLOCK, 132),
         ];
         let mut calls = 0;
-        let mut ask = |asked: Extent| {
+        let mut query = |queried: Extent| {
             calls += 1;
-            if asked.end() > group {
+            if queried.end() > group {
                 return Err("Input/output error");
             }
-            Ok(KERNELS[1].answer(&used, 2 * group, asked))
+            Ok(KERNELS[1].answer(&used, 2 * group, queried))
         };
         let sector = extent(group - 512, 512);
-        let found = owners_in_xfs(sector, &mut ask);
-        assert_eq!(found, Ok(vec![(sector, [Owner::Inode(131)].into())]));
+        let owned = owners_in_xfs(sector, &mut query);
+        assert_eq!(owned, Ok(vec![(sector, [Owner::Inode(131)].into())]));
         let sector = extent(group, 512);
-        assert_eq!(owners_in_xfs(sector, &mut ask), Err("Input/output error"));
+        assert_eq!(owners_in_xfs(sector, &mut query), Err("Input/output error"));
         // Each may cost a drive seconds.
         assert_eq!(calls, 4);
     }

@@ -116,8 +116,8 @@ mod tests {
             (5, 3, record(1, old), true),
             (5, 3, vec![], false),
         ] {
-            let found = was_cut_off(&head(version, lsn), &first, TO);
-            assert_eq!(found, expected, "{version} {lsn} {:?}", first.get(..8));
+            let cut_off = was_cut_off(&head(version, lsn), &first, TO);
+            assert_eq!(cut_off, expected, "{version} {lsn} {:?}", first.get(..8));
         }
     }
 }

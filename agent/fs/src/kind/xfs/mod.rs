@@ -224,7 +224,7 @@ impl Filesystem for Xfs {
             .then(|| format!("a sector size of {given} bytes is less than the drive's {sector}"))
     }
 
-    fn default_option(&self, _asked: &[String]) -> Option<&'static str> {
+    fn default_option(&self, _requested: &[String]) -> Option<&'static str> {
         None
     }
 
@@ -238,9 +238,9 @@ impl Filesystem for Xfs {
             change.repair(program("xfs_repair"), &["-L"], &[0], context)?;
         }
         // With its quota options: after a mount without them the next one counts everything again.
-        let asked = change.options.iter().map(String::as_str);
+        let requested = change.options.iter().map(String::as_str);
         let options: Vec<&str> = std::iter::once("nouuid")
-            .chain(asked.filter(|option| !option.contains('=')))
+            .chain(requested.filter(|option| !option.contains('=')))
             .collect();
         change.replay(&options, context)?;
         let command = format!("uuid {}", change.to);

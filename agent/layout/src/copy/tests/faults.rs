@@ -133,15 +133,15 @@ fn a_step_whose_time_is_over_ends_behind_the_block_that_does_not_read() {
     let drives = Drives::plain(100);
     drives.source.unreadable.set(Some(blocks(10 + 3, 2)));
     let mut done = 0;
-    let mut found = Vec::new();
+    let mut unreadable = Vec::new();
     for expected in [4, 5, 13] {
         let mut rate = Rate::sized(0, 8 * BLOCK, 32 * BLOCK);
         let progress = drives.step(done, false, &mut rate).unwrap();
         done = progress.done_bytes;
         assert_eq!(done, expected * BLOCK);
-        found.extend(progress.unreadable);
+        unreadable.extend(progress.unreadable);
     }
-    assert_eq!(found, [blocks(3, 1), blocks(4, 1)]);
+    assert_eq!(unreadable, [blocks(3, 1), blocks(4, 1)]);
 }
 
 #[test]
@@ -167,12 +167,12 @@ fn what_did_not_read_and_is_given_up_is_zeros_whatever_the_target_had_there() {
     for may_match in [false, true] {
         let drives = Drives::plain(100);
         drives.source.unreadable.set(Some(blocks(10 + 53, 4)));
-        let found = drives.step(0, may_match, &mut rate()).unwrap().unreadable;
-        assert_eq!(found, [blocks(53, 4)]);
+        let unreadable = drives.step(0, may_match, &mut rate()).unwrap().unreadable;
+        assert_eq!(unreadable, [blocks(53, 4)]);
         // The same step again, and a step of a later attempt.
         for may_match in [may_match, true] {
             let how = (0, may_match);
-            let done = step_around(&drives.source, &drives, how, &found, &mut rate()).unwrap();
+            let done = step_around(&drives.source, &drives, how, &unreadable, &mut rate()).unwrap();
             assert_eq!((done.done_bytes, done.unreadable), (100 * BLOCK, vec![]));
             let mut expected = bytes_of_source(&drives);
             expected[53 * BLOCK as usize..57 * BLOCK as usize].fill(0);

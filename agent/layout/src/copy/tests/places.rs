@@ -131,7 +131,7 @@ fn is_not_there<T: std::fmt::Debug>(answer: Result<T, LayoutError>) {
 #[test]
 fn the_original_is_live_at_the_generation_before() {
     let drive = drive(PlaceState::default());
-    let found = original(&session(&drive), &job(a(), 2)).unwrap();
+    let source = original(&session(&drive), &job(a(), 2)).unwrap();
     let extent = session(&drive)
         .contents()
         .unwrap()
@@ -139,8 +139,8 @@ fn the_original_is_live_at_the_generation_before() {
         .unwrap()
         .record
         .extent;
-    assert_eq!(found.label, Uuid::from_u128(0xd15c));
-    assert_eq!(found.runs, [extent]);
+    assert_eq!(source.label, Uuid::from_u128(0xd15c));
+    assert_eq!(source.runs, [extent]);
     for generation in [0, 1, 3] {
         is_not_there(original(&session(&drive), &job(a(), generation)));
     }
@@ -168,7 +168,7 @@ fn the_original_is_live_at_the_generation_before() {
 #[test]
 fn the_copy_is_incoming_from_that_drive_and_as_large() {
     let drive = drive(incoming(2));
-    let found = copy(&session(&drive), &job(a(), 2), &of(4, 0xd15c)).unwrap();
+    let runs = copy(&session(&drive), &job(a(), 2), &of(4, 0xd15c)).unwrap();
     let extent = session(&drive)
         .contents()
         .unwrap()
@@ -176,7 +176,7 @@ fn the_copy_is_incoming_from_that_drive_and_as_large() {
         .unwrap()
         .record
         .extent;
-    assert_eq!(found, [extent]);
+    assert_eq!(runs, [extent]);
     is_not_there(copy(&session(&drive), &job(a(), 3), &of(4, 0xd15c)));
     is_not_there(copy(&session(&drive), &job(a(), 2), &of(4, 0xd15d)));
     is_not_there(copy(&session(&drive), &job(a(), 2), &of(5, 0xd15c)));
@@ -235,10 +235,10 @@ fn a_snapshot_that_is_not_there_is_not_copied() {
         of: CopyOf::Snapshot(Uuid::from_u128(0xc)),
         ..job(a(), 1)
     };
-    let found = original(&session(&drive), &step);
+    let result = original(&session(&drive), &step);
     assert!(
-        matches!(found, Err(LayoutError::NoSnapshot { .. })),
-        "{found:?}"
+        matches!(result, Err(LayoutError::NoSnapshot { .. })),
+        "{result:?}"
     );
 }
 

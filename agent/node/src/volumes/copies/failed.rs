@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_that_nobody_asks_for_are_forgotten_after_a_day_or_when_there_are_too_many() {
+    fn failures_that_nobody_requests_are_forgotten_after_a_day_or_when_there_are_too_many() {
         let now = Instant::now();
         let mut all = Failed::default();
         for number in 0..=MOST {

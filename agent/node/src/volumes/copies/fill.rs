@@ -121,7 +121,7 @@ impl Volumes {
         let inventory = self.node.inventory();
         let mut unread = inventory.unread_snapshots();
         match original(&inventory.current(), source) {
-            Ok(found) => Ok(found),
+            Ok(origin) => Ok(origin),
             Err(error @ VolumeError::NoSource { .. }) => {
                 // Read before and after the lookup: the drive may have come back or gone in between.
                 unread.extend(inventory.unread_snapshots());
@@ -144,8 +144,8 @@ impl Volumes {
 
     fn is_lost(&self, uuid: Uuid) -> bool {
         let current = self.node.inventory().current();
-        let found = crate::volumes::snapshots::find(&current, |record| record.uuid == uuid);
-        found.is_some_and(|(_, snapshot)| snapshot.is_overflowed)
+        let entry = crate::volumes::snapshots::find(&current, |record| record.uuid == uuid);
+        entry.is_some_and(|(_, snapshot)| snapshot.is_overflowed)
     }
 
     /// Returns the internal snapshot of the volume that is copied, and takes it if it does not exist.
@@ -328,8 +328,8 @@ impl Volumes {
 
     async fn is_still_valid(&self, drive: &DriveId, uuid: Uuid) -> Result<(), FillError> {
         let current = self.node.inventory().current();
-        let found = crate::volumes::snapshots::find(&current, |record| record.uuid == uuid);
-        let dm_uuid = found.map(|(_, snapshot)| snapshot.dm_uuid.clone());
+        let entry = crate::volumes::snapshots::find(&current, |record| record.uuid == uuid);
+        let dm_uuid = entry.map(|(_, snapshot)| snapshot.dm_uuid.clone());
         let dm_uuid = dm_uuid.ok_or(FillError::Changed)?;
         let job = ReadUsage {
             snapshots: vec![(uuid, dm_uuid)],

@@ -22,17 +22,17 @@ async fn a_copy_whose_source_drive_is_pulled_waits_and_one_whose_snapshot_is_gon
     CopySource::Snapshot(Uuid::from_u128(10)).keep(&mut copy.record.parameters);
     let on_target = samples::contents(9, 1, vec![copy], 0);
     let target = samples::drive("sdb", DriveState::Claimed, Some(on_target));
-    rig.inventory.update(|known| {
-        known.ready = true;
+    rig.inventory.update(|state| {
+        state.ready = true;
         for drive in [&source, &target] {
-            known.drives.insert(drive.id.clone(), drive.clone().into());
+            state.drives.insert(drive.id.clone(), drive.clone().into());
         }
     });
     let uuid = Uuid::from_u128(2);
     let gone = rig.volumes.fill(uuid).await;
     assert!(matches!(gone, Err(FillError::Never(_))), "{gone:?}");
     rig.inventory
-        .update(|known| known.drives.remove(&source.id));
+        .update(|state| state.drives.remove(&source.id));
     let waits = rig.volumes.fill(uuid).await;
     let Err(FillError::NotNow(why)) = waits else {
         panic!("{waits:?}");

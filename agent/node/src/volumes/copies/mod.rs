@@ -278,7 +278,7 @@ mod tests {
     use drivebay_model::GIB;
 
     #[test]
-    fn progress_says_how_far_it_is_or_what_it_waits_for() {
+    fn progress_has_the_share_that_is_copied_or_the_reason_for_waiting() {
         let mut running = Running::default();
         assert_eq!(running.progress(), "it has just begun");
         running.total_bytes = 10 * GIB;

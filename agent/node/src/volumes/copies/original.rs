@@ -74,8 +74,8 @@ pub(in crate::volumes) fn original(
 ) -> Result<Original, VolumeError> {
     match source {
         CopySource::Snapshot(uuid) => {
-            let found = snapshots::find(snapshot, |record| record.uuid == uuid);
-            let (volume, taken) = found.ok_or_else(|| VolumeError::NoSource {
+            let entry = snapshots::find(snapshot, |record| record.uuid == uuid);
+            let (volume, taken) = entry.ok_or_else(|| VolumeError::NoSource {
                 what: format!("snapshot {uuid}"),
             })?;
             let record = &taken.record;
@@ -198,9 +198,9 @@ mod tests {
 
     #[test]
     fn a_copy_never_formats_what_it_gets_and_keeps_the_uuid_that_it_has_until_it_gets_its_own() {
-        let found = original(&node(true), VOLUME).unwrap();
+        let source = original(&node(true), VOLUME).unwrap();
         let mut record = samples::placed(3, RecordState::Creating).record;
-        found.apply(&mut record);
+        source.apply(&mut record);
         assert!(record.place.is_filling());
         let RecordState::Fs {
             fs_type: FsType::Xfs,
@@ -212,10 +212,10 @@ mod tests {
         };
         assert_ne!(fs_uuid, Uuid::from_u128(50));
         assert_eq!(copied_fs(&record.parameters), [Uuid::from_u128(50)]);
-        assert_eq!(found.unreadable_bytes, 0);
+        assert_eq!(source.unreadable_bytes, 0);
         // State at the time of the snapshot.
-        let found = original(&node(false), SNAPSHOT).unwrap();
-        assert_eq!(found.fs, Some((FsType::Ext4, Uuid::from_u128(99))));
+        let source = original(&node(false), SNAPSHOT).unwrap();
+        assert_eq!(source.fs, Some((FsType::Ext4, Uuid::from_u128(99))));
     }
 
     #[test]
@@ -232,10 +232,10 @@ mod tests {
 
     #[test]
     fn what_was_never_mounted_is_not_copied() {
-        let found = original(&node(false), VOLUME).unwrap();
-        assert!(!found.holds_data());
+        let source = original(&node(false), VOLUME).unwrap();
+        assert!(!source.holds_data());
         let mut record = samples::placed(3, RecordState::Creating).record;
-        found.apply(&mut record);
+        source.apply(&mut record);
         assert!(record.place.is_first());
         assert_eq!(record.state, RecordState::Creating);
         assert_eq!(CopySource::of(&record.parameters), Some(VOLUME));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_how_much_does_not_read_where_it_begins_and_what_to_write() {
+    fn a_refusal_has_the_unreadable_bytes_where_they_begin_and_what_to_write() {
         let text = refusal(&[range(4096, 4096), range(16384, 8192)]);
         for words in [
             "12 KiB in 2 ranges",

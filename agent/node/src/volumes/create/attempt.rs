@@ -293,7 +293,7 @@ impl<'a> Attempt<'a> {
             Next::InDoubt => {
                 let name = name.clone();
                 let inventory = volumes.node.inventory();
-                inventory.update(|known| known.remembered.in_doubt.insert(name, doubt));
+                inventory.update(|state| state.remembered.in_doubt.insert(name, doubt));
                 volumes.inner.keeper.settle().await;
                 Err(VolumeError::Layout(error))
             }

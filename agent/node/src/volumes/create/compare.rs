@@ -33,7 +33,7 @@ pub(super) fn compare(
         Mode::Block => ("block", "block"),
     };
     let has = (record.class.as_str(), words(record.mode, record.fs_type));
-    let asked = (
+    let wanted = (
         request.class.as_deref().unwrap_or_default(),
         words(mode, fs_type),
     );
@@ -42,7 +42,7 @@ pub(super) fn compare(
     let fits =
         size >= required && limit.is_none_or(|limit| size <= limit) && kept == request.parameters;
     // Neither adopts the other's volumes: an orchestrator deletes those that it considers its own.
-    if has == asked && fits && manual == request.manual && copied == source {
+    if has == wanted && fits && manual == request.manual && copied == source {
         return Ok(());
     }
     let described = |(class, (mode, fs_type)): (&str, (&str, &str)),
@@ -72,7 +72,7 @@ pub(super) fn compare(
         name: request.name.clone(),
         has: described(has, size, &kept, manual, copied),
         asked: described(
-            asked,
+            wanted,
             requested,
             &request.parameters,
             request.manual,

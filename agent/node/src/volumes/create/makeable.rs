@@ -36,7 +36,7 @@ pub(super) async fn check_mount_options(
     };
     let all = [record.mount_options.as_slice(), mount_flags].concat();
     let flags = parse_mount_flags(&all).map_err(|error| invalid(error.to_string()))?;
-    match kernel_options::ask_soon(fs_type, flags).await {
+    match kernel_options::check_on_thread(fs_type, flags).await {
         OptionsCheck::Accepted => Ok(()),
         OptionsCheck::Refused { options, why } => Err(invalid(format!(
             "the kernel refuses {options:?} ({why}); correct mountOptions of the StorageClass, or mount-options of class {}",

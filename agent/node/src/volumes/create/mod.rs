@@ -134,25 +134,25 @@ impl Volumes {
             CopySource::Snapshot(_) => self.snapshot_doubt(),
             CopySource::Volume(_) => self.doubt(),
         };
-        let found = original(snapshot, source).map_err(|error| match error {
+        let origin = original(snapshot, source).map_err(|error| match error {
             VolumeError::NoSource { what } => match doubt() {
                 Some(why) => VolumeError::CannotTell { id: what, why },
                 None => VolumeError::NoSource { what },
             },
             error => error,
         })?;
-        fits(&found, requested)?;
-        Ok(found)
+        fits(&origin, requested)?;
+        Ok(origin)
     }
 
     fn class(&self, name: &str) -> Result<&ClassConfig, VolumeError> {
         let classes = &self.node.config().classes;
-        let found = classes.iter().find(|class| class.name == name);
-        found.ok_or_else(|| {
-            let known: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
+        let class = classes.iter().find(|class| class.name == name);
+        class.ok_or_else(|| {
+            let names: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
             VolumeError::UnknownClass {
                 class: name.to_owned(),
-                known: known.join(", "),
+                configured: names.join(", "),
             }
         })
     }

@@ -22,25 +22,25 @@ pub(super) fn copy_source(
         let id: VolumeId = id.parse().ok()?;
         (id.node == node).then_some(id.uuid)
     };
-    let found = match source {
+    let parsed = match source {
         Source::Snapshot(id) => uuid(id).map(CopySource::Snapshot),
         Source::Volume(id) => uuid(id).map(CopySource::Volume),
     };
     let unknown = || VolumeError::NoSource {
         what: source.to_string(),
     };
-    found.map(Some).ok_or_else(unknown)
+    parsed.map(Some).ok_or_else(unknown)
 }
 
 /// Errs unless a volume as requested can be a copy of `original`.
 pub(super) fn fits(original: &Original, requested: &NewVolume) -> Result<(), VolumeError> {
     let invalid = |field, why| Err(VolumeError::Invalid { field, why });
-    let (has, asked) = (original.size_bytes, requested.range.required);
-    if asked < has {
+    let (has, wanted) = (original.size_bytes, requested.range.required);
+    if wanted < has {
         let why = format!(
             "{} is less than the {} of what is copied",
-            size_beside(asked, has),
-            size_beside(has, asked)
+            size_beside(wanted, has),
+            size_beside(has, wanted)
         );
         return invalid("required_bytes", why);
     }
@@ -56,9 +56,9 @@ pub(super) fn fits(original: &Original, requested: &NewVolume) -> Result<(), Vol
         return invalid("mode", why);
     }
     match (fs_type.and_then(FsType::parse), original.fs_type) {
-        (Some(asked), Some(has)) if asked != has => invalid(
+        (Some(wanted), Some(has)) if wanted != has => invalid(
             "fs_type",
-            format!("{asked} was requested, and what is copied has {has}"),
+            format!("{wanted} was requested, and what is copied has {has}"),
         ),
         _ => Ok(()),
     }

@@ -99,10 +99,11 @@ fn of_two_volumes_of_one_name_the_complete_one_is_found() {
         };
         snapshot.volumes.insert(volume.uuid, volume);
     }
-    let found = |snapshot: &Snapshot| named(snapshot, "one").map(|volume| volume.uuid.as_u128());
-    assert_eq!(found(&snapshot), Some(2));
+    let number_of_named =
+        |snapshot: &Snapshot| named(snapshot, "one").map(|volume| volume.uuid.as_u128());
+    assert_eq!(number_of_named(&snapshot), Some(2));
     snapshot.volumes.remove(&Uuid::from_u128(2));
-    assert_eq!(found(&snapshot), Some(1));
+    assert_eq!(number_of_named(&snapshot), Some(1));
 }
 
 #[test]

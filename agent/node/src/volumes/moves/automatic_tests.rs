@@ -158,7 +158,7 @@ fn a_drive_that_has_been_bad_for_long_enough_is_evacuated_as_a_whole_in_the_name
 }
 
 #[test]
-fn the_class_says_at_which_verdict() {
+fn the_class_sets_the_verdict_at_which_an_evacuation_begins() {
     for (evacuate, verdict, begins) in [
         (Evacuation::Manual, Verdict::Bad, false),
         (Evacuation::Bad, Verdict::Suspect, false),

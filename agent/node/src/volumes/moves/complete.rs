@@ -38,11 +38,11 @@ impl Volumes {
             .change(uuid, |running| running.phase = MovePhase::Completing);
         self.node
             .inventory()
-            .update(|known| known.completing.insert(uuid));
+            .update(|state| state.completing.insert(uuid));
         let done = self.switch(uuid, record, &ends).await;
         self.node
             .inventory()
-            .update(|known| known.completing.remove(&uuid));
+            .update(|state| state.completing.remove(&uuid));
         done
     }
 
@@ -94,16 +94,18 @@ impl Volumes {
             Err(error) => {
                 // Both are published as they are.
                 for (drive, id) in [(&ends.source, &record.from), (&ends.target, &record.to)] {
-                    if let Some(now) = self.look(id, drive).await {
+                    if let Some(now) = self.read_drive(id, drive).await {
                         self.node.inventory().put_contents(id, now);
                     }
                 }
                 return Err(error);
             }
         };
-        self.node.inventory().update(|known| {
+        self.node.inventory().update(|inventory_state| {
             for (drive, contents) in [(&record.to, Some(target)), (&record.from, source)] {
-                if let (Some(of), Some(contents)) = (known.drives.get_mut(drive), contents) {
+                if let (Some(of), Some(contents)) =
+                    (inventory_state.drives.get_mut(drive), contents)
+                {
                     of.contents = Some(contents);
                 }
             }
@@ -141,7 +143,7 @@ impl Volumes {
                 source: RunError::Job(LayoutError::NotWritten { .. }),
                 ..
             }) => {
-                let now = self.look(&record.from, &ends.source).await;
+                let now = self.read_drive(&record.from, &ends.source).await;
                 match now.as_ref().and_then(|now| place_of(now, uuid)) {
                     Some(place) if place == *leaving => Ok(now),
                     _ => {
@@ -263,7 +265,7 @@ impl Volumes {
         saved.await.map(drop)
     }
 
-    async fn look(&self, id: &DriveId, drive: &DriveRef) -> Option<Contents> {
+    async fn read_drive(&self, id: &DriveId, drive: &DriveRef) -> Option<Contents> {
         let job = ReadDrive {
             drive: drive.clone(),
             repair: false,

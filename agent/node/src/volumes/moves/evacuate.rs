@@ -94,7 +94,7 @@ impl Automatic {
         let basis = Basis {
             snapshot,
             classes: &config.classes,
-            saved: &saved.look(Moves::clone),
+            saved: &saved.inspect(Moves::clone),
             node: &config.node_id,
             bounds: config.automatic,
         };

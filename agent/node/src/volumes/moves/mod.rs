@@ -136,7 +136,7 @@ impl Moves {
     }
 
     /// True if a move of the volume was requested and is not completed.
-    pub(super) fn is_asked(&self, uuid: Uuid) -> bool {
+    pub(super) fn is_requested(&self, uuid: Uuid) -> bool {
         self.saved
             .of(uuid)
             .is_some_and(|record| !record.has_moved())
@@ -199,7 +199,7 @@ impl Volumes {
     /// Publishes the persisted moves, by which the inventory judges places.
     fn publish_moves(&self) -> u64 {
         let all = self.inner.moves.saved.all();
-        self.node.inventory().update(|known| known.moves = all)
+        self.node.inventory().update(|state| state.moves = all)
     }
 
     /// Removes a move durably. Returns the revision that shows it.

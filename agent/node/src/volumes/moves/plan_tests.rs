@@ -85,7 +85,7 @@ fn volumes_of_a_drive_are_spread_over_the_others_as_new_ones_would_be() {
 }
 
 #[test]
-fn every_reason_against_a_request_is_said_at_once() {
+fn every_reason_against_a_request_is_reported_at_once() {
     let mut snapshot = snapshot(&[("sda", 0), ("sdb", 9), ("sdc", 9)], 3);
     let ambiguous = snapshot.volumes.get_mut(&Uuid::from_u128(1)).unwrap();
     ambiguous.state = VolumeState::Ambiguous;
@@ -144,16 +144,19 @@ fn a_volume_is_not_moved_onto_larger_sectors_nor_where_something_of_it_is_left()
 }
 
 #[test]
-fn a_repeated_request_asks_for_nothing_more_and_another_target_is_refused() {
+fn a_repeated_request_adds_nothing_and_another_target_is_refused() {
     let snapshot = snapshot(&[("sda", 0), ("sdb", 9), ("sdc", 9)], 1);
     let uuid = Uuid::from_u128(1);
     let record = MoveRecord::sample(id("sda"), id("sdb"), MoveProgress::Requested);
     let moves = BTreeMap::from([(uuid, record)]);
     let classes = [samples::class("bulk")];
-    let ask = |to: &[&str]| plan(&snapshot, &classes, &moves, "n", &request(only(1), to));
-    assert_eq!((ask(&[]).moves, ask(&["sdb"]).moves), (vec![], vec![]));
-    assert_eq!(ask(&["sdb"]).refusals, [""; 0]);
-    refused(&ask(&["sdc"]), &["being moved to drive wwn-sdb"]);
+    let plan_to = |to: &[&str]| plan(&snapshot, &classes, &moves, "n", &request(only(1), to));
+    assert_eq!(
+        (plan_to(&[]).moves, plan_to(&["sdb"]).moves),
+        (vec![], vec![])
+    );
+    assert_eq!(plan_to(&["sdb"]).refusals, [""; 0]);
+    refused(&plan_to(&["sdc"]), &["being moved to drive wwn-sdb"]);
 }
 
 #[test]
@@ -206,8 +209,8 @@ fn a_volume_whose_source_could_not_be_marked_is_not_moved_on_so_that_its_note_is
     );
     let moves = BTreeMap::from([(Uuid::from_u128(1), record)]);
     let classes = [samples::class("bulk")];
-    let asked = plan(&snapshot, &classes, &moves, "n", &request(only(1), &[]));
-    refused(&asked, &["could not be marked as old", "volume prefer"]);
+    let result = plan(&snapshot, &classes, &moves, "n", &request(only(1), &[]));
+    refused(&result, &["could not be marked as old", "volume prefer"]);
 }
 
 #[test]
@@ -216,6 +219,6 @@ fn room_that_an_earlier_request_will_take_is_not_given_twice() {
     let record = MoveRecord::sample(id("sda"), id("sdb"), MoveProgress::Requested);
     let moves = BTreeMap::from([(Uuid::from_u128(1), record)]);
     let classes = [samples::class("bulk")];
-    let asked = plan(&snapshot, &classes, &moves, "n", &request(only(2), &[]));
-    assert_eq!((asked.moves.len(), asked.refusals.len()), (0, 1));
+    let result = plan(&snapshot, &classes, &moves, "n", &request(only(2), &[]));
+    assert_eq!((result.moves.len(), result.refusals.len()), (0, 1));
 }

@@ -25,10 +25,10 @@ impl Volumes {
                 mounted: true,
                 ..
             } => {
-                let asked = self
+                let located = self
                     .locate_for(held, volume, &ends.source, fs_type, unreadable.clone())
                     .await;
-                match asked {
+                match located {
                     LocateResult::Answered(pieces) => pieces,
                     LocateResult::NotNow => {
                         return Err(MoveError::NotNow(
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_filesystem_says_is_free_holds_nothing() {
+    fn only_what_the_filesystem_reports_as_free_holds_nothing() {
         let extent = |start, len| Extent { start, len };
         let piece = |start, len, holds| LocatedPiece {
             extent: extent(start, len),

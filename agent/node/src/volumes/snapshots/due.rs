@@ -145,17 +145,17 @@ impl Volumes {
         let what = format!("volume {}", one.volume);
         self.changing_volume(one.volume, &what, Caller::Mover, |this, held| async move {
             let current = this.node.inventory().current();
-            let found = find(&current, |record| record.uuid == one.snapshot);
-            let Some((volume, found)) = found.filter(|_| due(&current, unix_seconds()).contains(&one))
+            let entry = find(&current, |record| record.uuid == one.snapshot);
+            let Some((volume, placed)) = entry.filter(|_| due(&current, unix_seconds()).contains(&one))
             else {
                 return Ok(());
             };
-            let name = &found.record.name;
+            let name = &placed.record.name;
             this.drop_held(&held, volume, one.snapshot).await?;
             match one.cause {
                 Cause::Expired => {
                     this.inner.snapshots.expired.fetch_add(1, Ordering::Relaxed);
-                    tracing::info!(volume = %one.volume, snapshot = %one.snapshot, name, expires_at = found.record.expires_at, "snapshot expired; deleted");
+                    tracing::info!(volume = %one.volume, snapshot = %one.snapshot, name, expires_at = placed.record.expires_at, "snapshot expired; deleted");
                 }
                 Cause::Incomplete => {
                     tracing::warn!(volume = %one.volume, snapshot = %one.snapshot, name, "member of a group snapshot that was never completed; deleted");

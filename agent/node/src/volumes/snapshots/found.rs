@@ -42,11 +42,11 @@ pub(super) fn groups(
             if let Some(group) = &one.record.group
                 && is_it(group)
             {
-                let found = all.entry(group.uuid).or_insert_with(|| FoundGroup {
+                let entry = all.entry(group.uuid).or_insert_with(|| FoundGroup {
                     group: group.clone(),
                     members: BTreeMap::new(),
                 });
-                found.members.insert(volume.uuid, one.clone());
+                entry.members.insert(volume.uuid, one.clone());
             }
         }
     }
@@ -71,17 +71,17 @@ pub(super) fn compare(
     wanted: &BTreeSet<Uuid>,
 ) -> Result<Existing, BTreeSet<Uuid>> {
     let mut leftovers = Vec::new();
-    for found in named {
-        let fits = found.fits(wanted);
-        if fits && found.is_whole() {
-            return Ok(Existing::Whole(found));
+    for group in named {
+        let fits = group.fits(wanted);
+        if fits && group.is_whole() {
+            return Ok(Existing::Whole(group));
         }
-        let mut members = found.members.values();
+        let mut members = group.members.values();
         if !fits && members.any(|one| one.record.is_complete) {
-            return Err(found.members.into_keys().collect());
+            return Err(group.members.into_keys().collect());
         }
         // The operator decides about an ambiguous member; `due` deletes those of other volumes.
-        let members = found.members.into_iter();
+        let members = group.members.into_iter();
         let members = members.filter(|(of, one)| one.ambiguous.is_none() && wanted.contains(of));
         leftovers.extend(members.map(|(of, one)| (of, one.record.uuid)));
     }

@@ -42,8 +42,8 @@ fn compared(node: &Snapshot, wanted: &[u128]) -> Result<Existing, BTreeSet<Uuid>
 #[test]
 fn a_group_is_whole_while_all_its_complete_members_are_there() {
     let whole = |members: &[(u128, u128, bool)]| {
-        let found = groups(&node(members), |group| group.uuid == id(77));
-        found.first().map(FoundGroup::is_whole)
+        let matching = groups(&node(members), |group| group.uuid == id(77));
+        matching.first().map(FoundGroup::is_whole)
     };
     assert_eq!(whole(&[(77, 1, true), (77, 2, true)]), Some(true));
     assert_eq!(whole(&[(77, 1, true), (77, 2, false)]), Some(false));
@@ -54,12 +54,12 @@ fn a_group_is_whole_while_all_its_complete_members_are_there() {
 #[test]
 fn a_repeated_request_finds_its_group_also_beside_what_an_earlier_attempt_left() {
     let node = node(&[(76, 1, false), (77, 1, true), (77, 2, true)]);
-    let found = match compared(&node, &[2, 1]) {
-        Ok(Existing::Whole(found)) => found,
+    let group = match compared(&node, &[2, 1]) {
+        Ok(Existing::Whole(group)) => group,
         other => panic!("{other:?}"),
     };
-    assert_eq!(found.group.uuid, id(77));
-    let volumes: BTreeSet<Uuid> = found.members.keys().copied().collect();
+    assert_eq!(group.group.uuid, id(77));
+    let volumes: BTreeSet<Uuid> = group.members.keys().copied().collect();
     assert_eq!(volumes, ids(&[1, 2]));
 }
 

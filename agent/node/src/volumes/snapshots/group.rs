@@ -74,14 +74,14 @@ impl Volumes {
         let wanted: BTreeSet<Uuid> = volumes.keys().copied().collect();
         // Guarded before the name is looked up: the group that has it may be being deleted.
         let guards = self.guard_all(&wanted)?;
-        if let Existing::Whole(found) = self.existing(name, &wanted)? {
-            return Ok(self.as_taken(found));
+        if let Existing::Whole(group) = self.existing(name, &wanted)? {
+            return Ok(self.as_taken(group));
         }
         let mut members = self.reach_members(name, guards, &volumes).await?;
         // Members left by an interrupted attempt may not be in the inventory.
         self.read_drives(&members).await?;
         match self.existing(name, &wanted)? {
-            Existing::Whole(found) => return Ok(self.as_taken(found)),
+            Existing::Whole(group) => return Ok(self.as_taken(group)),
             Existing::Leftovers(leftovers) => self.drop_leftovers(&members, leftovers).await?,
         }
         let taken = self.take_members(requested, &mut members).await;
@@ -149,10 +149,10 @@ impl Volumes {
         })
     }
 
-    fn as_taken(&self, found: FoundGroup) -> TakenGroup {
+    fn as_taken(&self, group: FoundGroup) -> TakenGroup {
         TakenGroup {
-            group: found.group,
-            members: found.members,
+            group: group.group,
+            members: group.members,
             revision: self.node.inventory().current().revision,
         }
     }
@@ -279,15 +279,15 @@ impl Volumes {
         let suspended = self.suspend_together(group.uuid, drives, together).await?;
         let revision = self.complete_members(members).await?;
         let current = self.node.inventory().current();
-        let mut found = groups(&current, |one| one.uuid == group.uuid);
-        let found = found.pop().filter(FoundGroup::is_whole);
-        let found = found.ok_or_else(|| VolumeError::Internal {
+        let mut matching = groups(&current, |one| one.uuid == group.uuid);
+        let whole = matching.pop().filter(FoundGroup::is_whole);
+        let whole = whole.ok_or_else(|| VolumeError::Internal {
             what: format!("group snapshot {name:?} is not in the answers of its drives"),
         })?;
         tracing::info!(group = %group.uuid, name, members = group.members, suspended_ms = suspended.suspended_ms, "group snapshot taken");
         Ok(TakenGroup {
             group,
-            members: found.members,
+            members: whole.members,
             revision,
         })
     }
@@ -351,25 +351,25 @@ impl Volumes {
             return Ok(current.revision);
         };
         let members = |of: &Snapshot| groups(of, |group| group.uuid == uuid).pop();
-        let Some(found) = members(&current) else {
+        let Some(group) = members(&current) else {
             return self.gone(id, current.revision);
         };
         let pending = || VolumeError::Pending {
-            what: format!("group snapshot {:?}", found.group.name),
+            what: format!("group snapshot {:?}", group.group.name),
         };
-        let guards = self.guard_all(&found.members.keys().copied().collect())?;
+        let guards = self.guard_all(&group.members.keys().copied().collect())?;
         // The group may have been completed or deleted before its volumes were guarded.
         let current = self.node.inventory().current();
-        if members(&current).is_none_or(|now| !now.members.keys().eq(found.members.keys())) {
+        if members(&current).is_none_or(|now| !now.members.keys().eq(group.members.keys())) {
             return Err(pending());
         }
-        for one in found.members.values() {
+        for one in group.members.values() {
             let uuid = one.record.uuid;
             if let Some(volume) = copied_to(&current, uuid) {
                 return Err(VolumeError::SnapshotCopied { uuid, volume });
             }
         }
-        let guarded = guards.into_iter().zip(&found.members);
+        let guarded = guards.into_iter().zip(&group.members);
         // Every member is of a volume of this inventory: none is left out.
         let guarded = guarded.filter_map(|(held, (of, one))| {
             Some((held, current.volumes.get(of)?.clone(), one.record.uuid))
@@ -378,7 +378,7 @@ impl Volumes {
         let this = self.clone();
         let dropped = self.tracked(async move { this.drop_all(guarded).await });
         let revision = current.revision.max(dropped.await?);
-        if u32::try_from(found.members.len()) == Ok(found.group.members) {
+        if u32::try_from(group.members.len()) == Ok(group.group.members) {
             return Ok(revision);
         }
         // The other members may be on a drive that is not read, or that was read since.

@@ -43,9 +43,9 @@ async fn node_with(worker: &str, layout: Layout, volumes: Vec<Placed>) -> Rig {
     let mut contents = samples::contents(1, 1, volumes, 0);
     contents.layout = layout;
     let drive = samples::drive("sda", DriveState::Claimed, Some(contents));
-    rig.inventory.update(|known| {
-        known.drives.insert(drive.id.clone(), drive.into());
-        known.ready = true;
+    rig.inventory.update(|state| {
+        state.drives.insert(drive.id.clone(), drive.into());
+        state.ready = true;
     });
     assert_eq!(rig.volumes.node().config().node_id, "node7");
     rig
@@ -109,8 +109,8 @@ async fn a_member_that_another_call_holds_is_answered_with_try_again_and_the_oth
     assert!(!rig.volumes.is_changing(Uuid::from_u128(1)));
     drop(held);
     // Now the drive is accessed, which does not answer.
-    let asked = rig.volumes.take_group(request("a", &[1, 2])).await;
-    assert!(matches!(asked, Err(VolumeError::Layout(_))), "{asked:?}");
+    let answer = rig.volumes.take_group(request("a", &[1, 2])).await;
+    assert!(matches!(answer, Err(VolumeError::Layout(_))), "{answer:?}");
     assert!(!is_any_guarded(&rig));
     rig.end().await;
 }
@@ -189,7 +189,7 @@ async fn all_members_are_deleted_or_the_answer_is_an_error() {
 }
 
 #[test]
-fn a_members_name_is_a_csi_name_and_tells_its_number_whatever_the_groups_name() {
+fn a_members_name_is_a_csi_name_and_has_its_number_whatever_the_groups_name() {
     assert_eq!(member_name("nightly", 1), "nightly-1");
     let longest = "a".repeat(128);
     assert_eq!(member_name(&longest, 32), format!("{}-32", "a".repeat(125)));
@@ -207,9 +207,9 @@ async fn the_answer_of_a_failed_group_does_not_wait_for_a_drive_that_does_not_an
     let held = rig.volumes.guard_volume(uuid, "v", Caller::Mover).unwrap();
     let volume = rig.inventory.current().volumes[&uuid].clone();
     let begun = vec![(held, volume, Uuid::from_u128(10))];
-    let asked = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     rig.volumes.clean_up("g".into(), begun).await;
-    assert!(asked.elapsed() < CLEAN_UP + Duration::from_secs(4));
+    assert!(started.elapsed() < CLEAN_UP + Duration::from_secs(4));
     assert!(rig.volumes.is_changing(uuid), "it goes on");
     assert!(rig.volumes.drain(Duration::from_secs(20)).await);
     assert!(!rig.volumes.is_changing(uuid));

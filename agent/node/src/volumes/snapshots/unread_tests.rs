@@ -31,15 +31,15 @@ async fn node() -> Rig {
     let mut contents = samples::contents(1, 1, volumes, 0);
     contents.layout = Layout::Lvm;
     let drive = samples::drive("sda", DriveState::Claimed, Some(contents));
-    rig.inventory.update(|known| {
-        known.drives.insert(drive.id.clone(), drive.into());
-        known.ready = true;
+    rig.inventory.update(|state| {
+        state.drives.insert(drive.id.clone(), drive.into());
+        state.ready = true;
     });
     rig
 }
 
 fn pull(rig: &Rig) {
-    rig.inventory.update(|known| known.drives.clear());
+    rig.inventory.update(|state| state.drives.clear());
 }
 
 /// Returns a request to create a volume from this snapshot.
@@ -86,16 +86,16 @@ async fn a_snapshot_on_a_missing_drive_is_neither_deleted_nor_unknown_until_its_
     assert!(is_in_doubt(&deleted), "{deleted:?}");
     let restored = rig.volumes.create(restore(10)).await;
     assert!(is_in_doubt(&restored), "{restored:?}");
-    rig.inventory.update(|known| {
+    rig.inventory.update(|state| {
         for number in [1, 2] {
             let tombstone = Tombstone {
-                drives: known.remembered.drives.keys().cloned().collect(),
+                drives: state.remembered.drives.keys().cloned().collect(),
                 name: format!("pvc-{number}"),
                 deleted_at: 1,
                 quarantined_seconds: 0,
                 released: false,
             };
-            let deleted = &mut known.tombstones.volumes;
+            let deleted = &mut state.tombstones.volumes;
             deleted.insert(Uuid::from_u128(number), tombstone);
         }
     });
@@ -105,7 +105,7 @@ async fn a_snapshot_on_a_missing_drive_is_neither_deleted_nor_unknown_until_its_
 }
 
 #[tokio::test]
-async fn what_has_a_name_is_looked_for_when_no_other_call_changes_its_volume() {
+async fn what_has_a_name_is_searched_for_when_no_other_call_changes_its_volume() {
     let rig = node().await;
     let alone = || {
         rig.volumes.take_snapshot(NewSnapshot {

@@ -115,7 +115,7 @@ impl Volumes {
             if shown != usage {
                 self.node
                     .inventory()
-                    .update(|known| known.snapshot_usage = usage);
+                    .update(|state| state.snapshot_usage = usage);
             }
         }
     }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_to_be_recorded_until_the_record_says_so() {
+    fn a_loss_is_to_be_recorded_until_the_record_has_it() {
         let usage = |number, used_bytes| SnapshotUsage {
             uuid: Uuid::from_u128(number),
             used_bytes,
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_kernel_has_and_is_complete_is_asked_for() {
+    fn only_what_the_kernel_has_and_is_complete_is_queried() {
         let drive = samples::drive("sda", DriveState::Claimed, None);
         let mut placed = samples::placed(2, RecordState::Block);
         let ready = samples::snapshot(1, 2);
@@ -264,7 +264,7 @@ mod tests {
         let volume = samples::volume(&drive, placed);
         let mut snapshot = Snapshot::default();
         snapshot.volumes.insert(volume.uuid, volume);
-        let found = active(&snapshot);
-        assert_eq!(found, BTreeMap::from([(drive.id, vec![ready])]));
+        let queried = active(&snapshot);
+        assert_eq!(queried, BTreeMap::from([(drive.id, vec![ready])]));
     }
 }

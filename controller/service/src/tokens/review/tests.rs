@@ -47,7 +47,7 @@ fn ours(expires: i64) -> String {
 /// An API server with a fixed answer, which counts the reviews.
 struct Server {
     answer: Mutex<Result<Answer, Unavailable>>,
-    asked: AtomicUsize,
+    requests: AtomicUsize,
     at_once: AtomicUsize,
     most: AtomicUsize,
 }
@@ -56,7 +56,7 @@ impl Server {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             answer: Mutex::new(Ok(good())),
-            asked: AtomicUsize::default(),
+            requests: AtomicUsize::default(),
             at_once: AtomicUsize::default(),
             most: AtomicUsize::default(),
         })
@@ -66,8 +66,8 @@ impl Server {
         *self.answer.lock().unwrap() = answer;
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
     }
 }
 
@@ -77,7 +77,7 @@ impl Review for Server {
         _: &'a str,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Unavailable>> + Send + 'a>> {
         Box::pin(async {
-            self.asked.fetch_add(1, Ordering::SeqCst);
+            self.requests.fetch_add(1, Ordering::SeqCst);
             let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
             self.most.fetch_max(now, Ordering::SeqCst);
             tokio::task::yield_now().await;
@@ -112,16 +112,16 @@ fn an_answer_proves_a_node_only_if_everything_about_it_is_right() {
         (|a| a.nodes.push("n2".into()), "does not say on which node"),
         (|a| a.nodes = vec!["-".into()], "cannot be a node id"),
     ];
-    for (change, says) in wrong {
+    for (change, part) in wrong {
         let mut answer = good();
         change(&mut answer);
         let error = expected().judge(&answer).unwrap_err().to_string();
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(part), "{error}");
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_good_is_refused_without_asking() {
+async fn what_cannot_be_good_is_refused_without_a_review() {
     let server = Server::new();
     let long = "a".repeat(MAX_TOKEN_BYTES);
     for bad in [
@@ -141,7 +141,7 @@ async fn what_cannot_be_good_is_refused_without_asking() {
     ] {
         assert!(tokens(&server).prove(&bad).await.is_err(), "{bad}");
     }
-    assert_eq!(server.asked(), 0);
+    assert_eq!(server.requests(), 0);
 }
 
 #[tokio::test]
@@ -152,16 +152,16 @@ async fn a_token_is_reviewed_once_and_outlasts_an_api_server_that_is_away() {
     for _ in 0..3 {
         assert_eq!(tokens.prove(&token).await.unwrap().node, "n1");
     }
-    assert_eq!(server.asked(), 1);
+    assert_eq!(server.requests(), 1);
     server.answers(Err(Unavailable("refused".into())));
     let proven = tokens.prove(&token).await.unwrap();
     // Reviewed long ago and expired: valid for the grace, as long as no API server refuses it.
     let digest = digest(&token);
     let age = |reviewed: Duration, expired: Duration| {
-        let mut known = tokens.known.lock().unwrap();
-        let known = known.get_mut(&digest).unwrap();
-        known.reviewed = SystemTime::now() - reviewed;
-        known.proven.until = SystemTime::now() - expired;
+        let mut cache = tokens.cache.lock().unwrap();
+        let remembered = cache.get_mut(&digest).unwrap();
+        remembered.reviewed = SystemTime::now() - reviewed;
+        remembered.proven.until = SystemTime::now() - expired;
     };
     age(FRESH, Duration::from_secs(5));
     assert_eq!(tokens.prove(&token).await.unwrap().node, proven.node);
@@ -206,7 +206,7 @@ async fn a_fleet_that_reconnects_is_reviewed_a_few_at_a_time() {
     for one in all {
         proven += usize::from(one.await.unwrap().is_ok());
     }
-    assert_eq!((proven, server.asked()), (1000, 1000));
+    assert_eq!((proven, server.requests()), (1000, 1000));
     assert!(server.most.load(Ordering::SeqCst) <= AT_A_TIME);
     assert!(began.elapsed() >= SPACING * 1000 / 16);
 }

@@ -77,8 +77,8 @@ impl Lvmd {
         let args = ["--config".to_owned(), config.display().to_string()];
         let process = Process::start(&program.display().to_string(), &args, &log)?;
         if wait::poll(START_LIMIT, || socket.exists().then_some(())).is_none() {
-            let said = fs::read_to_string(&log).unwrap_or_default();
-            return Err(Trouble::new(format!("lvmd does not serve: {said}")));
+            let output = fs::read_to_string(&log).unwrap_or_default();
+            return Err(Trouble::new(format!("lvmd does not serve: {output}")));
         }
         Ok(Some(Self {
             process,

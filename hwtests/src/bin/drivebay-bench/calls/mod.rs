@@ -99,7 +99,7 @@ fn head(rounds: usize, layout: Layout) -> Result<Vec<String>, Trouble> {
     let load = fs::read_to_string("/proc/loadavg")?;
     let program = program::agent()?;
     let build = program.parent().and_then(|dir| dir.file_name());
-    let build = build.filter(|name| ["debug", "release"].iter().any(|known| name == known));
+    let build = build.filter(|name| ["debug", "release"].iter().any(|profile| name == profile));
     Ok(vec![
         format!(
             "{} x {}, Linux {}, load {} at the start",

@@ -52,7 +52,7 @@ pub(super) async fn measure(table: &mut Table, rounds: usize, full: bool) -> Res
             let (mut pair, mut empty) = (Pair::default(), Pair::default());
             let clients = &clients[..count];
             for _ in 0..rounds {
-                let ours = ask(clients, &volumes, CALLS).await?;
+                let ours = sample(clients, &volumes, CALLS).await?;
                 pair.ours.extend(ours.clone());
                 pair.bare.extend(bare(&volumes, CALLS)?);
                 empty.ours.extend(ours);
@@ -89,7 +89,7 @@ pub(super) async fn measure(table: &mut Table, rounds: usize, full: bool) -> Res
     Ok(())
 }
 
-pub(super) async fn ask(
+pub(super) async fn sample(
     clients: &[Csi],
     volumes: &[Placed],
     calls: usize,
@@ -110,11 +110,11 @@ async fn by_all(
     calls: usize,
     call: Call,
 ) -> Result<Times, Trouble> {
-    let mut asking = JoinSet::new();
+    let mut tasks = JoinSet::new();
     for (number, csi) in clients.iter().enumerate() {
         let (csi, volumes) = (csi.clone(), volumes.to_vec());
         let calls = calls / clients.len();
-        asking.spawn(async move {
+        tasks.spawn(async move {
             let mut times = Times::default();
             for volume in volumes.iter().cycle().skip(number).take(calls) {
                 let (answer, time) = match call {
@@ -123,8 +123,8 @@ async fn by_all(
                         (answer.map(drop), time)
                     }
                     Call::Probe => {
-                        let asked = wire::ProbeRequest {};
-                        let (answer, time) = timed(csi.identity().probe(asked)).await;
+                        let request = wire::ProbeRequest {};
+                        let (answer, time) = timed(csi.identity().probe(request)).await;
                         (answer.map(drop), time)
                     }
                 };
@@ -135,7 +135,7 @@ async fn by_all(
         });
     }
     let mut all = Times::default();
-    for times in asking.join_all().await {
+    for times in tasks.join_all().await {
         all.extend(times?);
     }
     Ok(all)

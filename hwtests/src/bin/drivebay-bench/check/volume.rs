@@ -52,7 +52,7 @@ pub(crate) fn used(name: &str, word: usize, unit: u64) -> Result<u64, Trouble> {
 
 /// Returns serials and device nodes of qemu's drives whose serials have this prefix. No other drive is ever written to.
 pub(crate) fn drives(prefix: &str) -> Result<Vec<(String, String)>, Trouble> {
-    let mut found = Vec::new();
+    let mut devices = Vec::new();
     for entry in fs::read_dir("/sys/block")? {
         let device = entry?.path();
         let read = |what: &str| {
@@ -62,11 +62,11 @@ pub(crate) fn drives(prefix: &str) -> Result<Vec<(String, String)>, Trouble> {
         let serial = read("serial");
         if serial.starts_with(prefix) && read("model").starts_with("QEMU") {
             let name = device.file_name().unwrap_or_default().to_string_lossy();
-            found.push((serial, format!("/dev/{name}")));
+            devices.push((serial, format!("/dev/{name}")));
         }
     }
-    found.sort();
-    Ok(found)
+    devices.sort();
+    Ok(devices)
 }
 
 /// A device over a drive, whose reads, writes and flushes each take so many milliseconds longer.

@@ -119,17 +119,17 @@ async fn chunk(rig: &Rig, of: &Placed) -> Result<String, Trouble> {
     let taken = rig.csi.create_snapshot("first", &of.id, &[]).await?;
     let how = ["--noheadings", "--nosuffix", "--units", "k"];
     let args = [&how[..], &["-o", "lv_name,chunk_size"]].concat();
-    let said = tools::run("lvs", &args)?;
+    let output = tools::run("lvs", &args)?;
     let of_line = |line: &str| {
         let (name, kib) = line.trim().split_once(char::is_whitespace)?;
         let kib: f64 = kib.trim().parse().ok()?;
         name.starts_with("drivebay-snap-")
             .then(|| format!("{kib}k"))
     };
-    let chunk = said.lines().find_map(of_line);
+    let chunk = output.lines().find_map(of_line);
     rig.csi.delete_snapshot(&taken.snapshot_id).await?;
     erased(rig).await?;
-    chunk.ok_or_else(|| Trouble::new(format!("LVM lists no snapshot of the agent's: {said}")))
+    chunk.ok_or_else(|| Trouble::new(format!("LVM lists no snapshot of the agent's: {output}")))
 }
 
 /// Waits until nothing is being erased, which would slow the next call.

@@ -53,12 +53,12 @@ async fn of(drives: usize, rounds: usize) -> Result<Times, Trouble> {
 
 /// Waits until the capacity of all drives satisfies `is`.
 async fn becomes(pair: &Pair, is: impl Fn(i64) -> bool) -> Result<(), Trouble> {
-    let asked = async {
+    let polling = async {
         while !is(pair.csi.capacity().await?) {
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
     };
-    let counted = tokio::time::timeout(LISTED, asked).await;
+    let counted = tokio::time::timeout(LISTED, polling).await;
     counted.map_err(|_| Trouble::new("the controller does not count a plugged drive"))?
 }

@@ -115,14 +115,14 @@ async fn follow(agent: &Agent, drives: usize, started: &mut Started) -> Result<(
     while !(listed && ready) {
         if !listed {
             let inventory = csi::inventory(&settings.agent_socket()).await;
-            let known = inventory.is_ok_and(|inventory| {
+            let are_listed = inventory.is_ok_and(|inventory| {
                 let states = inventory.drives.iter().map(|drive| drive.state.as_str());
                 states
                     .filter(|state| ["claimed", "available"].contains(state))
                     .count()
                     >= drives
             });
-            if known {
+            if are_listed {
                 started.listed.push(begin.elapsed());
                 listed = true;
             }

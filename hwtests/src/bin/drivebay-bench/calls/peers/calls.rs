@@ -83,9 +83,9 @@ pub(super) async fn sampled(
     for count in CLIENTS {
         let mut pair = Pair::default();
         for _ in 0..rounds {
-            let sampled = stats::ask(&ours[..count], volumes, STATS).await?;
+            let sampled = stats::sample(&ours[..count], volumes, STATS).await?;
             pair.ours.extend(sampled);
-            let sampled = stats::ask(&theirs[..count], &topolvm.volumes, STATS).await?;
+            let sampled = stats::sample(&theirs[..count], &topolvm.volumes, STATS).await?;
             pair.bare.extend(sampled);
         }
         calls.stats.push((count, pair));

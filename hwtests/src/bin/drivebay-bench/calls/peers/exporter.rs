@@ -63,14 +63,14 @@ impl Exporter {
     /// Errs unless this many drives answered.
     pub(super) fn scrape(&self, drives: usize) -> Result<(), Trouble> {
         let text = scrape::scrape_at(self.address)?;
-        let found = text
+        let scraped = text
             .lines()
             .filter(|line| line.starts_with("smartctl_device_smart_status{"))
             .count();
-        match found == drives {
+        match scraped == drives {
             true => Ok(()),
             false => Err(Trouble::new(format!(
-                "smartctl_exporter has metrics of {found} drives instead of {drives}"
+                "smartctl_exporter has metrics of {scraped} drives instead of {drives}"
             ))),
         }
     }
