@@ -302,6 +302,7 @@ impl Cluster {
             cluster: self.clone(),
             name: name.to_owned(),
             free: self.free(),
+            ended: false,
         }
     }
 }
@@ -319,7 +320,8 @@ fn bytes(quantity: &str) -> u64 {
     }
 }
 
-/// A scenario: a Kubernetes namespace, and the free space before it.
+/// A scenario: a Kubernetes namespace, and the free space before it. Dropped without an `end`, it fails, and takes its objects with it, so
+/// that the next scenario does not find them.
 #[derive(Debug)]
 pub struct Scenario {
     /// The cluster.
@@ -327,6 +329,42 @@ pub struct Scenario {
     /// The namespace.
     pub name: String,
     free: u64,
+    ended: bool,
+}
+
+impl Drop for Scenario {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let of_namespace = ["--namespace", &self.name];
+        let describe = ["describe", "statefulset,pod,pvc"];
+        let description = self
+            .cluster
+            .try_kubectl(&[&of_namespace[..], &describe].concat());
+        let file = format!("log/{}.describe.txt", self.name);
+        let _ = fs::write(
+            self.cluster.dir().join(file),
+            description.unwrap_or_default(),
+        );
+        let delete = [
+            "delete",
+            "statefulset,deployment,pod,pvc",
+            "--all",
+            "--timeout=60s",
+        ];
+        let _ = self
+            .cluster
+            .try_kubectl(&[&of_namespace[..], &delete].concat());
+        let _ = self
+            .cluster
+            .try_kubectl(&["delete", "namespace", &self.name, "--timeout=60s"]);
+        assert!(
+            std::thread::panicking(),
+            "scenario {} was not ended",
+            self.name
+        );
+    }
 }
 
 impl Scenario {
@@ -334,27 +372,24 @@ impl Scenario {
     ///
     /// # Panics
     /// Something is left behind.
-    pub fn end(self) {
-        let Self {
-            cluster,
-            name,
-            free,
-        } = self;
+    pub fn end(mut self) {
+        let (cluster, name) = (&self.cluster, self.name.as_str());
         cluster.kubectl(&[
             "--namespace",
-            &name,
+            name,
             "delete",
             "statefulset,deployment,pod,pvc",
             "--all",
             "--timeout=300s",
         ]);
-        cluster.kubectl(&["delete", "namespace", &name, "--timeout=300s"]);
+        cluster.kubectl(&["delete", "namespace", name, "--timeout=300s"]);
         wait::until(LIMIT, "no PersistentVolume of Drivebay is left", || {
-            let of = |volume: &Value| volume["spec"]["claimRef"]["namespace"] == name.as_str();
+            let of = |volume: &Value| volume["spec"]["claimRef"]["namespace"] == name;
             let volumes = cluster.list("default", &["pv"]);
             (!volumes.iter().any(of)).then_some(())
         });
         cluster.nothing_is_unclaimed();
-        cluster.until_free(free);
+        cluster.until_free(self.free);
+        self.ended = true;
     }
 }

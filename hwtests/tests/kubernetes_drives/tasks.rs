@@ -299,6 +299,7 @@ fn an_order_of_a_backup_or_of_a_created_again_object_is_not_carried_out() {
     assert_eq!(status["reason"], "AlreadyCarriedOut", "{status:#}");
     accepts(cluster, &drive, "True");
     cluster.kubectl(&["delete", "drivetasks", "--all"]);
+    it.end();
 }
 
 #[test]
