@@ -262,7 +262,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         listened,
         stop.clone(),
     ));
-    tasks.spawn(health::look::run(
+    tasks.spawn(health::sampling::run(
         volumes.clone(),
         evidence.clone(),
         stop.clone(),

@@ -47,7 +47,7 @@ table![
     drivebay_layout::jobs::ReadUsage,
     check::job::Check,
     check::job::StopScrub,
-    smart::job::Ask,
+    smart::job::PollHealth,
     drivebay_layout::jobs::Adopt,
     drivebay_layout::jobs::SetCordon,
     drivebay_layout::jobs::SetPlace,

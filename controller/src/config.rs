@@ -58,7 +58,7 @@ calls have ten seconds to finish; agents finish what they have begun.")]
     Certs(Certs),
     /// Ask a running controller
     #[command(flatten)]
-    Ask(cli::Ask),
+    Client(cli::ClientCommand),
 }
 
 /// Commands that create certificates, by where these are stored.

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         Command::Run(options) => options,
         #[cfg(feature = "certs")]
         Command::Certs(command) => return make(&command),
-        Command::Ask(command) => return cli::run(&command),
+        Command::Client(command) => return cli::run(&command),
     };
     logging::start(options.log_format, "RUST_LOG");
     let runtime = tokio::runtime::Builder::new_multi_thread()

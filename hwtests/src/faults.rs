@@ -16,7 +16,7 @@ use crate::{Node, rig::Placed, wait};
 /// Environment variable with the file to which rows are appended, one JSON object per line.
 pub const TABLE: &str = "DRIVEBAY_FAULTS";
 /// Longest time until a fault is reported, also on a busy or an emulated machine; the table has the actual time.
-const TOLD: Duration = Duration::from_secs(180);
+const REPORT_LIMIT: Duration = Duration::from_secs(180);
 
 /// One row of the table.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ impl Case {
         about: About<'_>,
     ) -> wire::Volume {
         let what = format!("{}: {} is told to have {reason}", self.row.fault, volume.id);
-        let listed = wait::until_async(TOLD, &what, async || {
+        let listed = wait::until_async(REPORT_LIMIT, &what, async || {
             let listed = node.volume_of(&volume.id).await?;
             let has = listed.conditions.iter().any(|one| one.reason == reason);
             has.then_some(listed)
@@ -111,7 +111,7 @@ impl Case {
         about: About<'_>,
     ) -> wire::Drive {
         let what = format!("{}: {drive} is {verdict} for {code}", self.row.fault);
-        let listed = wait::until_async(TOLD, &what, async || {
+        let listed = wait::until_async(REPORT_LIMIT, &what, async || {
             let inventory = node.inventory().await;
             let listed = inventory.drives.into_iter().find(|of| is(of, drive))?;
             let has = listed.all_notes().iter().any(|note| note.contains(code));
@@ -144,7 +144,7 @@ impl Case {
         "NO".clone_into(&mut self.row.back);
         let mended = Instant::now();
         let what = format!("{}: well again after mending", self.row.fault);
-        wait::until_async(TOLD, &what, async || {
+        wait::until_async(REPORT_LIMIT, &what, async || {
             let inventory = node.inventory().await;
             let mut of = inventory.volumes.iter().filter(|of| {
                 let mut ids = volumes.iter().map(|volume| volume.id.as_str());

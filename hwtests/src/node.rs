@@ -23,7 +23,7 @@ const EVENT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Longest time until a condition is reported. Most are reported at once; those found by checks when it is the drive's turn, after a
 /// minute.
-const TOLD_LIMIT: Duration = Duration::from_secs(150);
+const REPORT_LIMIT: Duration = Duration::from_secs(150);
 
 /// Sockets of a node, and the directory in which its orchestrator mounts volumes.
 #[derive(Debug, Clone)]
@@ -134,8 +134,10 @@ impl Node {
     /// When that takes too long.
     pub async fn is_available(&self, drive: &HungDrive) {
         let name = drive.drive_ref().unwrap().kernel_name;
-        self.drive_within(TOLD_LIMIT, &name, "available", |of| of.kernel_name == name)
-            .await;
+        self.drive_within(REPORT_LIMIT, &name, "available", |of| {
+            of.kernel_name == name
+        })
+        .await;
     }
 
     /// Waits until the agent lists no drive that satisfies `pick`.
@@ -264,7 +266,7 @@ impl Node {
     /// When that takes too long.
     pub async fn has_condition(&self, volume: &Placed, reason: &str) -> wire::Condition {
         let what = format!("{} is told to have {reason}", volume.id);
-        wait::until_async(TOLD_LIMIT, &what, async || {
+        wait::until_async(REPORT_LIMIT, &what, async || {
             let conditions = self.volume_of(&volume.id).await?.conditions;
             conditions.into_iter().find(|one| one.reason == reason)
         })
@@ -277,7 +279,7 @@ impl Node {
     /// When that takes too long.
     pub async fn is_well(&self, volume: &Placed) {
         let what = format!("{} is well", volume.id);
-        wait::until_async(TOLD_LIMIT, &what, async || {
+        wait::until_async(REPORT_LIMIT, &what, async || {
             let listed = self.volume_of(&volume.id).await?;
             listed.conditions.is_empty().then_some(())
         })

@@ -32,7 +32,7 @@ use drivebay_proto::{agent as wire, csi::CreateVolumeRequest};
 const SECTOR: u64 = 512;
 const BLOCK: usize = 4096;
 /// Time limit for the kernel's report, a read and a query of the filesystem: seconds each; more on an emulated machine.
-const TOLD: Duration = Duration::from_secs(180);
+const REPORT_LIMIT: Duration = Duration::from_secs(180);
 /// Known ranges are read again every minute.
 const CLEARED: Duration = Duration::from_secs(240);
 
@@ -109,7 +109,7 @@ impl Stand {
         what: &str,
         fits: impl Fn(&wire::UnreadableRange) -> bool,
     ) -> wire::UnreadableRange {
-        let reported = wait::poll_async(TOLD, async || {
+        let reported = wait::poll_async(REPORT_LIMIT, async || {
             let mut ranges = self.unreadable().await.into_iter();
             ranges.find(|range| range.start == bytes.start && fits(range))
         });
@@ -260,7 +260,7 @@ async fn the_right_file_is_named(expected: Expected) {
         assert!(!read_device(&node, range), "{range:?} reads");
     }
     assert!(fs::read(target.join(path)).is_err(), "the file reads");
-    wait::until_async(TOLD, "every range is found", async || {
+    wait::until_async(REPORT_LIMIT, "every range is found", async || {
         for range in [&free, &metadata, &own] {
             let _ = read_device(&node, range);
         }
@@ -504,7 +504,7 @@ async fn a_query_of_a_filesystem_gives_way_to_unmounting() {
     assert!(!read_device(&node, &(file..file + SECTOR)));
     let agent = stand.rig.agent.pid();
     let mut reads = 0u32;
-    let held = wait::poll(TOLD, || {
+    let held = wait::poll(REPORT_LIMIT, || {
         reads += 1;
         // Repeated until the kernel logs a line about it, and the agent reads that.
         if reads.is_multiple_of(200) {

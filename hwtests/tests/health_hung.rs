@@ -28,11 +28,11 @@ use drivebay_sys::fanotify::FsErrors;
 /// may take to end.
 const SAMPLE: Duration = Duration::from_millis(1400);
 /// Ten seconds until a stall, a check every three seconds, and a busy machine.
-const TOLD: Duration = Duration::from_secs(60);
+const REPORT_LIMIT: Duration = Duration::from_secs(60);
 
 const WINDOWS: usize = 5;
 /// A place is read each minute, one time in eight outside of volumes.
-const FOUND: Duration = Duration::from_secs(400);
+const READ_LIMIT: Duration = Duration::from_secs(400);
 
 /// Fields are dropped in this order: the agent and the mounts before the drives.
 struct Stand {
@@ -232,7 +232,7 @@ async fn with_every_drive_hung_volumes_are_inaccessible_and_samples_come_in_time
     }
     for volume in &volumes {
         let what = format!("{} is told to be on a drive that stands still", volume.id);
-        let condition = wait::until_async(TOLD, &what, async || {
+        let condition = wait::until_async(REPORT_LIMIT, &what, async || {
             let volume = stand.rig.volume_of(&volume.id).await?;
             let mut conditions = volume.conditions.into_iter();
             conditions.find(|one| one.reason == "DriveStalled")
@@ -263,7 +263,7 @@ async fn with_every_drive_hung_volumes_are_inaccessible_and_samples_come_in_time
     starts.finish().unwrap();
     for volume in &volumes {
         let what = format!("{} is well again", volume.id);
-        wait::until_async(TOLD, &what, async || {
+        wait::until_async(REPORT_LIMIT, &what, async || {
             let volume = stand.rig.volume_of(&volume.id).await?;
             volume.conditions.is_empty().then_some(())
         })
@@ -281,7 +281,7 @@ async fn a_place_that_does_not_read_is_found_and_reported_until_it_reads_again()
     let (bad, quiet) = (stand.volume(0).await, stand.volume(1).await);
     // No program reads there, so only the agent can find it: the volume begins behind the label, of 4 MiB and more.
     stand.drives[0].spoil(8 * MIB..60 * MIB);
-    let condition = wait::until_async(FOUND, "a place does not read", async || {
+    let condition = wait::until_async(READ_LIMIT, "a place does not read", async || {
         let volume = stand.rig.volume_of(&bad.id).await?;
         let mut conditions = volume.conditions.into_iter();
         conditions.find(|one| one.reason == "ReadFailed")
@@ -302,7 +302,7 @@ async fn a_place_that_does_not_read_is_found_and_reported_until_it_reads_again()
 
     stand.drives[0].spoil(0..0);
     // Kernel messages about the drive count for a day; findings of the agent's own reads are cleared.
-    wait::until_async(FOUND, "everything reads again", async || {
+    wait::until_async(READ_LIMIT, "everything reads again", async || {
         let volume = stand.rig.volume_of(&bad.id).await?;
         let mut conditions = volume.conditions.iter();
         (!conditions.any(|one| one.reason == "ReadFailed")).then_some(())
@@ -327,7 +327,7 @@ async fn listening_to_a_filesystem_waits_for_no_drive_and_keeps_nothing_mounted(
     let (done, wait) = mpsc::channel();
     let marked = path.clone();
     thread::spawn(move || done.send(marker.mark(&marked)));
-    let marked = wait.recv_timeout(TOLD);
+    let marked = wait.recv_timeout(REPORT_LIMIT);
     drive.resume();
     marked.expect("the mark waits for the drive").unwrap();
     sh(&format!("umount {at}"));

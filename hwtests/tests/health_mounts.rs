@@ -25,7 +25,7 @@ use drivebay_proto::{
 };
 
 /// Most is reported at once; what a poll detects takes up to a minute, until the drive's turn.
-const TOLD: Duration = Duration::from_secs(150);
+const REPORT_LIMIT: Duration = Duration::from_secs(150);
 
 async fn rig() -> Rig {
     Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await
@@ -259,7 +259,7 @@ async fn a_filesystem_that_is_gone_is_reported_with_the_answer_to_the_call_that_
     assert_eq!(health.status.code(), Some(1));
     // The next agent knows it without a stage.
     let state = rig.dir().join("state/health.json");
-    wait::until(TOLD, "it is written down", || {
+    wait::until(REPORT_LIMIT, "it is written down", || {
         let written = fs::read_to_string(&state).unwrap_or_default();
         written.contains("FilesystemNotFound").then_some(())
     });
@@ -338,11 +338,12 @@ async fn a_filesystem_that_cannot_be_grown_is_reported_until_it_is_grown() {
         .map(|one| (one.status.as_str(), one.reason.as_str()))
         .collect();
     assert_eq!(reported, [("DEGRADED", "FilesystemNotGrown")]);
-    let listed_while_small = wait::until_async(TOLD, "the controller lists it", async || {
-        let messages = listed(&rig, &volume).await;
-        (messages.len() == 2).then_some(messages)
-    })
-    .await;
+    let listed_while_small =
+        wait::until_async(REPORT_LIMIT, "the controller lists it", async || {
+            let messages = listed(&rig, &volume).await;
+            (messages.len() == 2).then_some(messages)
+        })
+        .await;
     for message in listed_while_small {
         assert!(message.contains("FilesystemNotGrown"), "{message}");
     }
@@ -359,9 +360,11 @@ async fn a_filesystem_that_cannot_be_grown_is_reported_until_it_is_grown() {
     fs::remove_file(&refuses).unwrap();
     grow().await.unwrap();
     quiet(&rig, &volume).await;
-    wait::until_async(TOLD, "the controller lists it as well", async || {
-        listed(&rig, &volume).await.is_empty().then_some(())
-    })
+    wait::until_async(
+        REPORT_LIMIT,
+        "the controller lists it as well",
+        async || listed(&rig, &volume).await.is_empty().then_some(()),
+    )
     .await;
     let health = rig.agent.run_command(&["health"]).unwrap();
     let output = String::from_utf8(health.stdout).unwrap();
@@ -531,7 +534,7 @@ async fn the_next_agent_has_persisted_conditions_and_those_logged_meanwhile_and_
     shut_down(&first);
     is_reported(&rig, &first, "INACCESSIBLE", "FilesystemShutDown").await;
     let state = rig.dir().join("state/health.json");
-    wait::until(TOLD, "it is written down", || {
+    wait::until(REPORT_LIMIT, "it is written down", || {
         let written = fs::read_to_string(&state).unwrap_or_default();
         written.contains("FilesystemShutDown").then_some(())
     });

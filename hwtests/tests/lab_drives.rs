@@ -31,7 +31,7 @@ const SIZE: u64 = 64 * MIB;
 const SCSI_WWN: u64 = 0x5000_c500_1234_5678;
 const SATA_WWN: u64 = 0x5000_c500_8765_4321;
 const EUI: u64 = 0x0025_38b1_0000_0042;
-const SEEN: Duration = Duration::from_secs(60);
+const EVENT_LIMIT: Duration = Duration::from_secs(60);
 
 /// A machine, the drives with which it was booted, and the directory of their files.
 struct Stand {
@@ -180,7 +180,7 @@ fn each_kind_of_drive_appears_as_it_was_requested() {
         ),
         ("v1", None, None, None, true, 512, 512, Some("virtio")),
     ] {
-        let drive = wait::until(SEEN, serial, || block_device(guest, serial));
+        let drive = wait::until(EVENT_LIMIT, serial, || block_device(guest, serial));
         let text = |key: &str| drive[key].as_str().map(str::trim);
         assert_eq!(drive["size"], SIZE, "{drive}");
         assert_eq!(drive["rota"], turns, "{drive}");
@@ -276,12 +276,12 @@ fn dd_on_a_hung_drive_stays_until_it_answers_again_and_the_machine_goes_on() {
         guest.run(&format!(
             "(dd if={device} of=/dev/null bs=4096 count=1 skip=99 iflag=direct; echo $? >{out}) >/dev/null 2>&1 </dev/null &"
         ));
-        assert!(drive.nbd().wait_pending(1, SEEN), "{}", drive.kind());
+        assert!(drive.nbd().wait_pending(1, EVENT_LIMIT), "{}", drive.kind());
         for _ in 0..3 {
             guest.run(&format!("sleep 1; pgrep -x dd; test ! -e {out}"));
         }
         drive.nbd().resume();
-        let code = wait::until(SEEN, "dd ends", || {
+        let code = wait::until(EVENT_LIMIT, "dd ends", || {
             let ran = guest.ran(&format!("cat {out}"));
             ran.ok().then_some(ran.stdout)
         });
@@ -340,9 +340,9 @@ fn drives_are_plugged_in_and_unplugged_while_it_runs() {
     let mut stand = stand();
     let stand = stand.as_mut().unwrap();
     let guest = stand.machine.guest().clone();
-    let appears = |serial: &str| wait::until(SEEN, serial, || block_device(&guest, serial));
+    let appears = |serial: &str| wait::until(EVENT_LIMIT, serial, || block_device(&guest, serial));
     let goes = |serial: &str| {
-        wait::until(SEEN, serial, || {
+        wait::until(EVENT_LIMIT, serial, || {
             block_device(&guest, serial).is_none().then_some(())
         });
     };
@@ -402,7 +402,7 @@ fn a_drive_that_dies_while_it_hangs_answers_with_errors_and_can_be_replaced() {
             .make(&stand.run.file(""))
             .unwrap();
         drive.plug(&mut stand.qmp).unwrap();
-        wait::until(SEEN, &name, || block_device(&guest, &name));
+        wait::until(EVENT_LIMIT, &name, || block_device(&guest, &name));
         let device = device(&guest, &name);
         let read = format!("dd if={device} of=/dev/null bs=4096 count=1 skip=99 iflag=direct");
         guest.run(&read);
@@ -410,21 +410,21 @@ fn a_drive_that_dies_while_it_hangs_answers_with_errors_and_can_be_replaced() {
         guest.run(&format!(
             "({read}; echo $? >/run/{name}) >/dev/null 2>&1 </dev/null &"
         ));
-        assert!(drive.nbd().wait_pending(1, SEEN), "{kind}");
+        assert!(drive.nbd().wait_pending(1, EVENT_LIMIT), "{kind}");
         drive.nbd().die();
-        let code = wait::until(SEEN, "dd ends", || {
+        let code = wait::until(EVENT_LIMIT, "dd ends", || {
             let ran = guest.ran(&format!("cat /run/{name}"));
             ran.ok().then_some(ran.stdout)
         });
         assert_eq!(code, "1\n", "{kind}");
         assert!(!guest.ran(&read).ok(), "{kind}: dead for good");
         drive.unplug(&mut stand.qmp).unwrap();
-        wait::until(SEEN, &name, || {
+        wait::until(EVENT_LIMIT, &name, || {
             block_device(&guest, &name).is_none().then_some(())
         });
         drive.nbd().power_on();
         drive.plug(&mut stand.qmp).unwrap();
-        wait::until(SEEN, &name, || block_device(&guest, &name));
+        wait::until(EVENT_LIMIT, &name, || block_device(&guest, &name));
         guest.run(&read);
         drive.unplug(&mut stand.qmp).unwrap();
     }

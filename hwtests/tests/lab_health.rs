@@ -18,12 +18,12 @@ use drivebay_hwtests::{
 use drivebay_proto::agent::Drive;
 
 /// Time limit of a poll: smartctl takes a few seconds in an emulated machine, and more in a busy one.
-const SEEN: Duration = Duration::from_secs(180);
+const EVENT_LIMIT: Duration = Duration::from_secs(180);
 /// Critical warning, bit 2: reliability degraded (NVMe base specification, SMART / Health Information).
 const UNRELIABLE: u8 = 4;
 
 async fn has_verdict(lab: &LabRig, serial: &str, verdict: &str) -> Drive {
-    wait::until_async(SEEN, &format!("{serial} is {verdict}"), async || {
+    wait::until_async(EVENT_LIMIT, &format!("{serial} is {verdict}"), async || {
         lab.rescan().await;
         let drive = lab.drive_where(|drive| drive.serial == serial).await?;
         (drive.verdict == verdict).then_some(drive)

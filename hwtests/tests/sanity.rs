@@ -80,7 +80,7 @@ const OF_LAYOUTS: [&str; 5] = [
 /// Environment variable. `layout`: run only those and the specs of snapshots, since the guest is slow and the others pass elsewhere.
 const SPECS: &str = "DRIVEBAY_SANITY_SPECS";
 /// Ginkgo's reason for a spec that it was configured to skip.
-const TOLD_TO: &str = "skipped";
+const SKIPPED: &str = "skipped";
 
 /// Number of specs that pass on every layout: those of volumes, those of snapshots and clones that need no snapshot, and those of group
 /// snapshots, none of which takes one.
@@ -247,7 +247,7 @@ async fn conforms(
     let report = fs::read_to_string(&junit).unwrap();
     let (excluded, others): (Vec<_>, Vec<_>) = skips(&report)
         .into_iter()
-        .partition(|(_, reason)| reason == TOLD_TO);
+        .partition(|(_, reason)| reason == SKIPPED);
     if only.is_empty() {
         assert_eq!(
             excluded.len(),

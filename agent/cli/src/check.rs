@@ -3,10 +3,10 @@
 use std::{path::Path, time::Duration};
 
 use drivebay_common::{
-    ask::AskError,
     cli::{UNKNOWN, WRONG},
     pick::{Part, PickError},
     progress::waiting,
+    query::QueryError,
     table::printable,
 };
 use drivebay_proto::{agent::CheckVolumeRequest, words::CheckResult};
@@ -21,7 +21,7 @@ const DEADLINE: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, thiserror::Error)]
 pub enum CheckVolumeError {
     #[error(transparent)]
-    Client(#[from] AskError),
+    Client(#[from] QueryError),
     /// The name matches several volumes.
     #[error(transparent)]
     Pick(#[from] PickError),
@@ -46,7 +46,7 @@ impl CheckVolumeError {
     pub fn code(&self) -> u8 {
         match self {
             // Another call needed the volume meanwhile.
-            Self::Client(AskError::Refused { status, .. }) if status.code() == Code::Aborted => {
+            Self::Client(QueryError::Refused { status, .. }) if status.code() == Code::Aborted => {
                 UNKNOWN
             }
             Self::Client(error) => error.code(),

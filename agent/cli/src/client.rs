@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use drivebay_common::ask::{AskError, CalledProgram, MAX_ANSWER, Program};
+use drivebay_common::query::{CalledProgram, MAX_ANSWER, Program, QueryError};
 use drivebay_proto::{
     agent::{
         DriveLatencyRequest, DriveLatencyResponse, FindVolumeRequest, InventoryUpdate,
@@ -33,7 +33,7 @@ pub struct Client {
 
 impl Client {
     /// Connects to the agent's socket.
-    pub async fn connect(socket: &Path) -> Result<Self, AskError> {
+    pub async fn connect(socket: &Path) -> Result<Self, QueryError> {
         let (agent, channel) = CalledProgram::dial(&AGENT, socket).await?;
         let manual_volumes = ManualVolumesClient::new(channel.clone());
         let raw = AgentClient::new(channel).max_decoding_message_size(MAX_ANSWER);
@@ -45,7 +45,7 @@ impl Client {
     }
 
     /// Returns the current inventory: the first message of the watch, which is always a full one.
-    pub async fn inventory(&mut self) -> Result<InventoryUpdate, AskError> {
+    pub async fn inventory(&mut self) -> Result<InventoryUpdate, QueryError> {
         let raw = &mut self.raw;
         let first = async move {
             let mut stream = raw
@@ -61,7 +61,7 @@ impl Client {
     }
 
     /// Returns the live volume whose name, uuid or id is `called`; None if the agent is certain that there is none.
-    pub async fn find_volume(&mut self, called: &str) -> Result<Option<Volume>, AskError> {
+    pub async fn find_volume(&mut self, called: &str) -> Result<Option<Volume>, QueryError> {
         let request = FindVolumeRequest {
             volume: called.to_owned(),
         };
@@ -80,7 +80,7 @@ impl Client {
     pub async fn drive_latency(
         &mut self,
         drive: &str,
-    ) -> Result<Option<DriveLatencyResponse>, AskError> {
+    ) -> Result<Option<DriveLatencyResponse>, QueryError> {
         let raw = &mut self.raw;
         let request = DriveLatencyRequest {
             drive: drive.to_owned(),
@@ -99,13 +99,13 @@ impl Client {
 
     /// Returns the copies of snapshots and volumes to new volumes that are in progress. An agent that does not support copies refuses with
     /// UNIMPLEMENTED.
-    pub async fn list_copies(&mut self) -> Result<Vec<VolumeCopy>, AskError> {
+    pub async fn list_copies(&mut self) -> Result<Vec<VolumeCopy>, QueryError> {
         let call = self.raw.list_copies(ListCopiesRequest {});
         Ok(self.agent.answered(call).await?.into_inner().copies)
     }
 
     /// Returns why the volume of this name could not be created as a copy; None if the agent keeps no such failure.
-    pub async fn copy_failure(&mut self, name: &str) -> Result<Option<String>, AskError> {
+    pub async fn copy_failure(&mut self, name: &str) -> Result<Option<String>, QueryError> {
         let call = self.raw.list_copies(ListCopiesRequest {});
         let failed = self.agent.answered(call).await?.into_inner().failed;
         let failed = failed.into_iter().find(|copy| copy.name == name);
@@ -113,7 +113,7 @@ impl Client {
     }
 
     /// Returns all running copies; none, without a call, if none of these volumes is being copied.
-    pub async fn copies_to(&mut self, volumes: &[Volume]) -> Result<Vec<VolumeCopy>, AskError> {
+    pub async fn copies_to(&mut self, volumes: &[Volume]) -> Result<Vec<VolumeCopy>, QueryError> {
         let is_copying = |volume: &Volume| volume.known_state() == Some(VolumeState::Copying);
         match volumes.iter().any(is_copying) {
             true => self.list_copies().await,
@@ -122,7 +122,7 @@ impl Client {
     }
 
     /// Scans all drives. Returns the inventory revision that shows the result.
-    pub async fn rescan(&mut self) -> Result<u64, AskError> {
+    pub async fn rescan(&mut self) -> Result<u64, QueryError> {
         let call = self.raw.rescan(RescanRequest {});
         let answer = self.agent.answered_within(RESCAN_DEADLINE, call).await?;
         Ok(answer.into_inner().revision)

@@ -6,10 +6,10 @@
 use std::{future::Future, pin::pin, time::Duration};
 
 use drivebay_common::{
-    ask::AskError,
     cli::{INTERRUPTED, WRONG},
     pick::{Part, PickError},
     progress::waiting,
+    query::QueryError,
 };
 use drivebay_proto::{
     agent::{CreateVolumeRequest, InventoryUpdate, Volume},
@@ -42,7 +42,7 @@ const UNSEEN: u32 = 5;
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     #[error(transparent)]
-    Client(#[from] AskError),
+    Client(#[from] QueryError),
     #[error(transparent)]
     Pick(#[from] PickError),
     #[error(transparent)]
@@ -65,7 +65,7 @@ pub enum CopyError {
     #[error("{lost}\n{goes_on}")]
     Lost {
         // No source, since it is part of the message.
-        lost: AskError,
+        lost: QueryError,
         goes_on: String,
     },
 }
@@ -128,7 +128,7 @@ async fn copy(
 ) -> Result<Answer, CopyError> {
     // An agent that does not support copies would create an empty volume.
     match client.list_copies().await {
-        Err(AskError::Refused { status, .. }) if status.code() == Code::Unimplemented => {
+        Err(QueryError::Refused { status, .. }) if status.code() == Code::Unimplemented => {
             return Err(CopyError::OldAgent);
         }
         listed => listed?,
@@ -224,7 +224,7 @@ fn request(
 async fn create(
     client: &mut Client,
     request: &CreateVolumeRequest,
-) -> Result<Option<Volume>, AskError> {
+) -> Result<Option<Volume>, QueryError> {
     let call = client.manual_volumes.create_volume(request.clone());
     match client.agent.answered_within(CREATE_DEADLINE, call).await {
         Ok(answer) => {
@@ -232,7 +232,7 @@ async fn create(
             let volume = volume.ok_or_else(|| client.agent.senseless("no volume"))?;
             Ok(Some(volume))
         }
-        Err(AskError::Refused { status, .. }) if status.code() == Code::Aborted => Ok(None),
+        Err(QueryError::Refused { status, .. }) if status.code() == Code::Aborted => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -52,12 +52,12 @@ pub mod wipe;
 
 pub use drivebay_common::table;
 use drivebay_common::{
-    ask::AskError,
     cli::{self, NOT_PERMITTED, NOT_POLLED, RUN_AS_ROOT, WRONG, chain},
     logging as log,
     pick::{Part, PickError},
     printed::{Given, option},
     progress::waiting,
+    query::QueryError,
     terminal::Terminal,
 };
 use drivebay_view::{denied, moves::Answer, unix_seconds};
@@ -80,7 +80,7 @@ pub const BAD_CONFIG: u8 = 78;
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     #[error(transparent)]
-    Client(#[from] AskError),
+    Client(#[from] QueryError),
     #[error(transparent)]
     Config(#[from] config::ConfigError),
     /// claim-plan's scan of the drives failed.

@@ -5,10 +5,10 @@
 use std::{collections::HashMap, path::Path, time::Duration};
 
 use drivebay_common::{
-    ask::AskError,
     cli::{NOT_FOUND, USAGE, WRONG},
     pick::{Part, PickError},
     progress::{Progress, waiting},
+    query::QueryError,
 };
 use drivebay_csi::{
     Content, NewVolume,
@@ -48,7 +48,7 @@ pub(super) const DELETE_DEADLINE: Duration = Duration::from_secs(90);
 #[derive(Debug, thiserror::Error)]
 pub enum ManualError {
     #[error(transparent)]
-    Client(#[from] AskError),
+    Client(#[from] QueryError),
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
     #[error(transparent)]
@@ -363,7 +363,7 @@ pub async fn delete(
 }
 
 /// Waits until a deleted volume is gone, or is in another state than erasing.
-async fn erased(client: &mut Client, volume: &Volume) -> Result<(), AskError> {
+async fn erased(client: &mut Client, volume: &Volume) -> Result<(), QueryError> {
     let mut progress = Progress::begin();
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     loop {

@@ -7,10 +7,10 @@ use std::{
 };
 
 use drivebay_common::{
-    ask::AskError,
     cli::WRONG,
     pick::{Part, PickError},
     progress::waiting,
+    query::QueryError,
 };
 use drivebay_proto::agent::{HandMount, MountVolumeRequest, UnmountVolumeRequest};
 
@@ -26,7 +26,7 @@ const UNMOUNT_DEADLINE: Duration = Duration::from_secs(90);
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     #[error(transparent)]
-    Client(#[from] AskError),
+    Client(#[from] QueryError),
     #[error("cannot find out which directory {} is", .0.display())]
     Directory(PathBuf, #[source] io::Error),
     #[error("{} is not text (UTF-8)", .0.display())]

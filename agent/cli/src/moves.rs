@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use drivebay_common::{
-    ask::AskError,
     pick::{Part, PickError},
+    query::QueryError,
     terminal::Terminal,
 };
 use drivebay_proto::agent::{
@@ -25,7 +25,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 #[derive(Debug, thiserror::Error)]
 pub enum MoveError {
     #[error(transparent)]
-    Client(#[from] AskError),
+    Client(#[from] QueryError),
     #[error(transparent)]
     Pick(#[from] PickError),
     #[error(transparent)]
@@ -47,7 +47,7 @@ impl MovesClient for Client {
     async fn move_volumes(
         &mut self,
         request: MoveVolumesRequest,
-    ) -> Result<MoveVolumesResponse, AskError> {
+    ) -> Result<MoveVolumesResponse, QueryError> {
         let call = self.raw.move_volumes(request);
         let answer = self.agent.answered_within(DEADLINE, call).await?;
         Ok(answer.into_inner())
@@ -56,13 +56,13 @@ impl MovesClient for Client {
     async fn cancel_moves(
         &mut self,
         request: CancelMovesRequest,
-    ) -> Result<CancelMovesResponse, AskError> {
+    ) -> Result<CancelMovesResponse, QueryError> {
         let call = self.raw.cancel_moves(request);
         let answer = self.agent.answered_within(DEADLINE, call).await?;
         Ok(answer.into_inner())
     }
 
-    async fn list_moves(&mut self) -> Result<ListMovesResponse, AskError> {
+    async fn list_moves(&mut self) -> Result<ListMovesResponse, QueryError> {
         let call = self.raw.list_moves(ListMovesRequest {});
         Ok(self.agent.answered(call).await?.into_inner())
     }
@@ -132,7 +132,7 @@ pub(super) async fn list(
     )?)
 }
 
-async fn connect(at: &SocketArg) -> Result<(Client, InventoryUpdate), AskError> {
+async fn connect(at: &SocketArg) -> Result<(Client, InventoryUpdate), QueryError> {
     let mut client = Client::connect(&at.socket).await?;
     let inventory = client.inventory().await?;
     Ok((client, inventory))

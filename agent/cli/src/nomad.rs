@@ -13,7 +13,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use drivebay_common::{ask::AskError, cli::chain};
+use drivebay_common::{cli::chain, query::QueryError};
 use drivebay_proto::{
     agent::{
         CreateVolumeRequest, DeleteVolumeRequest, ExpandVolumeRequest, InventoryUpdate,
@@ -119,12 +119,12 @@ async fn connect(socket: &Path) -> Result<(Client, InventoryUpdate), NomadError>
         let attempt = async {
             let mut client = Client::connect(socket).await?;
             let inventory = client.inventory().await?;
-            Ok::<_, AskError>((client, inventory))
+            Ok::<_, QueryError>((client, inventory))
         };
         let error = match attempt.await {
             Ok((client, inventory)) if inventory.ready => return Ok((client, inventory)),
             Ok(_) => NomadError::NotReady,
-            Err(error @ (AskError::Nobody { .. } | AskError::Ended { .. })) => error.into(),
+            Err(error @ (QueryError::Nobody { .. } | QueryError::Ended { .. })) => error.into(),
             Err(error) => return Err(error.into()),
         };
         if Instant::now() >= end {

@@ -3,9 +3,9 @@
 use std::{fmt::Write as _, path::Path};
 
 use drivebay_common::{
-    ask::AskError,
     cli::{NOBODY, USAGE},
     pick::{Part, PickError},
+    query::QueryError,
 };
 use drivebay_proto::agent::{Drive, InventoryUpdate, Volume};
 use tonic::Code;
@@ -31,7 +31,7 @@ pub struct DriveAction {
 #[derive(Debug, thiserror::Error)]
 pub enum OneDriveError {
     #[error(transparent)]
-    Client(#[from] AskError),
+    Client(#[from] QueryError),
     /// No drive, or several, match the name.
     #[error(transparent)]
     Pick(#[from] PickError),
@@ -104,11 +104,11 @@ pub fn spelled_out(drive: &Drive, confirmed: &Result<(), OneDriveError>) -> Stri
 /// that is missing.
 pub fn refused_first<T>(
     confirmed: Result<(), OneDriveError>,
-    answer: Result<T, AskError>,
+    answer: Result<T, QueryError>,
 ) -> Result<T, OneDriveError> {
     let only_unconfirmed = match &answer {
         Ok(_) => true,
-        Err(AskError::Refused { status, .. }) => status.code() == Code::InvalidArgument,
+        Err(QueryError::Refused { status, .. }) => status.code() == Code::InvalidArgument,
         Err(_) => false,
     };
     match confirmed {

@@ -3,9 +3,9 @@
 use std::{fmt::Write as _, time::Duration};
 
 use drivebay_common::{
-    ask::AskError,
     cli::{NOBODY, USAGE, operator},
     pick::{Part, PickError},
+    query::QueryError,
 };
 use drivebay_proto::agent::{PreferPlaceRequest, Volume};
 
@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 #[derive(Debug, thiserror::Error)]
 pub enum PreferError {
     #[error(transparent)]
-    Client(#[from] AskError),
+    Client(#[from] QueryError),
     #[error(transparent)]
     Pick(#[from] PickError),
     /// No confirmation was given; the text is the preview.

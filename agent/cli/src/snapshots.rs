@@ -4,9 +4,9 @@ mod create;
 mod delete;
 
 use drivebay_common::{
-    ask::AskError,
     cli::{USAGE, WRONG},
     pick::PickError,
+    query::QueryError,
     units::count,
 };
 use drivebay_csi::validate::InvalidRequest;
@@ -31,7 +31,7 @@ use super::{
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     #[error(transparent)]
-    Client(#[from] AskError),
+    Client(#[from] QueryError),
     #[error(transparent)]
     Pick(#[from] PickError),
     #[error(transparent)]

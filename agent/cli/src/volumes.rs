@@ -1,6 +1,6 @@
 //! `drivebay-agent volumes`, also called `volume list`: the volumes of the node, with their manual mounts.
 
-use drivebay_common::{ask::AskError, pick::Part, units::count};
+use drivebay_common::{pick::Part, query::QueryError, units::count};
 use drivebay_proto::agent::{
     Drive, HandMount, InventoryUpdate, ListMountsRequest, Volume, VolumeCopy,
 };
@@ -49,7 +49,9 @@ pub async fn list(
     let inventory = client.inventory().await?;
     // An older agent does not support these mounts, and has none.
     let mounts = match list_mounts(client).await {
-        Err(AskError::Refused { status, .. }) if status.code() == Code::Unimplemented => Vec::new(),
+        Err(QueryError::Refused { status, .. }) if status.code() == Code::Unimplemented => {
+            Vec::new()
+        }
         mounts => mounts?,
     };
     let copies = client.copies_to(&inventory.volumes).await?;
@@ -57,7 +59,7 @@ pub async fn list(
 }
 
 /// Returns the manual mounts.
-pub(super) async fn list_mounts(client: &mut Client) -> Result<Vec<HandMount>, AskError> {
+pub(super) async fn list_mounts(client: &mut Client) -> Result<Vec<HandMount>, QueryError> {
     let call = client.manual_volumes.list_mounts(ListMountsRequest {});
     Ok(client.agent.answered(call).await?.into_inner().mounts)
 }

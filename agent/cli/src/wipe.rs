@@ -10,10 +10,10 @@ use std::{
 };
 
 use drivebay_common::{
-    ask::AskError,
     cli::{NOT_PERMITTED, RUN_AS_ROOT, UNREACHABLE, WRONG},
     pick::Part,
     progress::Progress,
+    query::QueryError,
 };
 use drivebay_proto::agent::{Drive, WipeDriveProgress, WipeDriveRequest};
 use tokio::sync::mpsc;
@@ -60,7 +60,7 @@ pub enum WipeError {
         "{absent}. Where no agent runs, the command needs the agent's config: name it with --config"
     )]
     NoConfig {
-        absent: Box<AskError>,
+        absent: Box<QueryError>,
         #[source]
         source: ConfigError,
     },
@@ -97,7 +97,7 @@ pub async fn run(
 ) -> Result<(), WipeError> {
     match Client::connect(socket).await {
         Ok(client) => by_agent(client, name, confirm).await,
-        Err(absent @ AskError::Nobody { .. }) => alone(absent, config, name, confirm).await,
+        Err(absent @ QueryError::Nobody { .. }) => alone(absent, config, name, confirm).await,
         Err(error) => Err(OneDriveError::from(error).into()),
     }
 }
@@ -148,7 +148,7 @@ async fn by_agent(mut client: Client, name: &str, confirm: Option<&str>) -> Resu
 
 /// Wipes in this process, as an agent would.
 async fn alone(
-    absent: AskError,
+    absent: QueryError,
     config: &Path,
     name: &str,
     confirm: Option<&str>,

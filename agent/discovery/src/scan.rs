@@ -13,8 +13,8 @@ use std::{
 
 use tokio::sync::mpsc;
 
-pub use self::ask::ProbeResults;
-use self::ask::gather;
+pub use self::probes::ProbeResults;
+use self::probes::gather;
 use super::{
     claim::{self, Evidence, Judgement, Rules},
     identity,
@@ -27,9 +27,9 @@ use drivebay_model::{
 use drivebay_sys::{offload::offload, sysfs};
 use drivebay_worker::Pool;
 
-mod ask;
+mod probes;
 
-pub use self::ask::Questions;
+pub use self::probes::Questions;
 
 /// Settings of a scan.
 #[derive(Debug, Clone)]

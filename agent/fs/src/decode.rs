@@ -8,7 +8,7 @@ use crate::tools::{Program, idle::End};
 use drivebay_model::{CheckOutcome, Inconclusive};
 
 /// Limit of characters of a tool's message in an outcome.
-const TOLD: usize = 160;
+const MESSAGE_CHARS: usize = 160;
 
 /// Tool with its arguments, and the rules for its output.
 #[derive(Debug)]
@@ -194,7 +194,7 @@ fn plain(line: &str) -> String {
     {
         text = before.to_owned();
     }
-    text.trim().chars().take(TOLD).collect()
+    text.trim().chars().take(MESSAGE_CHARS).collect()
 }
 
 fn last_line(text: &str) -> String {
@@ -202,7 +202,7 @@ fn last_line(text: &str) -> String {
     line.unwrap_or("it said nothing")
         .chars()
         .filter(|c| !c.is_control())
-        .take(TOLD)
+        .take(MESSAGE_CHARS)
         .collect()
 }
 

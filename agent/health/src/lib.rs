@@ -21,9 +21,9 @@ pub mod fsevents;
 #[path = "../../../proto/golden.rs"]
 mod golden;
 mod logged;
-pub mod look;
 pub mod memory;
 pub mod mount_watch;
+pub mod sampling;
 pub mod slow;
 pub mod smart;
 pub mod state_dir;

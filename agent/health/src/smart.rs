@@ -28,7 +28,7 @@ use drivebay_node::{
 };
 use drivebay_smart::{
     self as smart, Assessment, Facts, Failure, FailureReason, History, Outcome, Poll, Polled,
-    history::Counter, job::Ask,
+    history::Counter, job::PollHealth,
 };
 use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::{RunError, Slot};
@@ -268,7 +268,11 @@ fn poll_drive(
             // No worker is started, since there is nothing to poll.
             Some(why) => failed(FailureReason::Unsupported, why),
             None => match pool
-                .run((&id, Slot::Background), Ask { drive, poll }, DEADLINE)
+                .run(
+                    (&id, Slot::Background),
+                    PollHealth { drive, poll },
+                    DEADLINE,
+                )
                 .await
             {
                 Ok(Polled { outcome, .. }) => outcome,

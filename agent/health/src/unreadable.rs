@@ -22,10 +22,10 @@ use drivebay_node::{
     volumes::{Volumes, locate::LocateResult},
 };
 
-mod ask;
+mod lookup;
 mod read;
 
-use ask::{ASK_AGAIN, FAILED_AGAIN, LATER, Question, SETTLES, TrackedVolume};
+use lookup::{FAILED_AGAIN, LATER, Question, RETRY_INTERVAL, SETTLES, TrackedVolume};
 use read::{REPORTED_AGAIN, TrackedDrive, next_interval, not_reached};
 
 /// Interval of checking what is due.
@@ -151,7 +151,7 @@ impl Followed {
                         return;
                     }
                     LocateResult::Answered(pieces) => {
-                        tracked.due = now + ASK_AGAIN;
+                        tracked.due = now + RETRY_INTERVAL;
                         pieces
                     }
                     LocateResult::Failed(error) => {
@@ -180,7 +180,7 @@ impl Followed {
                 if let Some(tracked) = self.volumes.get_mut(&uuid) {
                     tracked.querying = false;
                     tracked.question = None;
-                    tracked.due = now + ASK_AGAIN;
+                    tracked.due = now + RETRY_INTERVAL;
                 }
             }
         }

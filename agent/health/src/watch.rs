@@ -34,11 +34,11 @@ use drivebay_sys::{
 /// Interval of dropping evidence that no longer counts.
 const TIDY_EVERY: Duration = Duration::from_secs(600);
 /// Interval of reading requests in flight: a stall is detected within its limit and this.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
-/// Interval of reading ext4's error counters, in multiples of `LOOK_EVERY`; the errors are in the kernel log, too.
+const POLL_INTERVAL: Duration = Duration::from_secs(3);
+/// Interval of reading ext4's error counters, in multiples of `POLL_INTERVAL`; the errors are in the kernel log, too.
 const COUNTERS_EVERY: u32 = 10;
 /// Limit of reading sysfs, which takes microseconds for each drive.
-const LOOK_DEADLINE: Duration = Duration::from_secs(5);
+const READ_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Bytes from the beginning of a failed request that may be unreadable: the kernel does not report its length.
 const FAILED_REQUEST: u64 = MIB;
@@ -82,7 +82,7 @@ pub async fn run(
         _ = snapshots.wait_for(|snapshot| snapshot.ready) => {}
     }
     let mut tidying = interval(TIDY_EVERY);
-    let mut checking = interval(LOOK_EVERY);
+    let mut checking = interval(POLL_INTERVAL);
     checking.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stalls = Stalls::default();
     let mut checks = 0u32;
@@ -130,7 +130,7 @@ async fn check_requests(node: &NodeContext, stalls: &mut Stalls) {
     if ours.is_empty() {
         return;
     }
-    let reading = offload("requests", LOOK_DEADLINE, move || {
+    let reading = offload("requests", READ_DEADLINE, move || {
         let mut activities: BTreeMap<DriveId, Activity> = BTreeMap::new();
         for (id, name) in ours {
             if let Some(activity) = blockstat::activity(&name)? {
@@ -172,7 +172,7 @@ async fn check_counters(node: &NodeContext) {
     if mounted.is_empty() {
         return;
     }
-    let reading = offload("counters", LOOK_DEADLINE, move || {
+    let reading = offload("counters", READ_DEADLINE, move || {
         let mut counted = Vec::new();
         for (volume, device, count) in mounted {
             if let Some(errors) = count(&device)? {

@@ -43,7 +43,7 @@ use drivebay_sys::{blockdev::BlockDev, dm::Reader};
 use drivebay_worker::Context;
 
 /// Shortest time between two reports of the same step to the agent.
-const TOLD_EVERY: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Copies for about `budget_ms`, and then zeroes the rest of the target if the copy is complete.
 /// Returns the progress; see [`CopyStep`].
@@ -61,7 +61,8 @@ pub(super) fn step(job: &CopyStep, context: &mut Context) -> Result<CopyProgress
     open::unlock_to_zero(&mut target, &runs).map_err(CopyError::Target)?;
     let mut last_report: Option<(String, Instant)> = None;
     let mut begin = |step: &str| {
-        let is_recent = |(name, at): &(String, Instant)| name == step && at.elapsed() < TOLD_EVERY;
+        let is_recent =
+            |(name, at): &(String, Instant)| name == step && at.elapsed() < REPORT_INTERVAL;
         if !last_report.as_ref().is_some_and(is_recent) {
             context.step(step);
             last_report = Some((step.to_owned(), Instant::now()));

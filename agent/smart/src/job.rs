@@ -11,7 +11,7 @@ use drivebay_worker::{Context, Job};
 
 /// Polls one drive. The job itself never fails: a failed poll is an answer, with its reason.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Ask {
+pub struct PollHealth {
     /// Identity that the drive must have: kernel names may change.
     pub drive: DriveRef,
     pub poll: Poll,
@@ -22,7 +22,7 @@ pub struct Ask {
 #[error("asking a drive does not fail")]
 pub struct Never(std::marker::PhantomData<fn() -> Infallible>);
 
-impl Job for Ask {
+impl Job for PollHealth {
     const NAME: &'static str = "smart";
     type Answer = Polled;
     type Error = Never;

@@ -13,7 +13,7 @@ use drivebay_node::state::{self, LastKnown, Tombstones, merge};
 use drivebay_smart::History;
 use drivebay_worker::notes::Note;
 
-const KNOWN: &str = include_str!("../../node/tests/golden/known.json");
+const KNOWN_DRIVES: &str = include_str!("../../node/tests/golden/known.json");
 const TOMBSTONES: &str = include_str!("../../node/tests/golden/tombstones.json");
 const HEALTH: &str = include_str!("../../health/tests/golden/health.json");
 const HISTORY: &str = include_str!("../../smart/tests/golden/smart.json");
@@ -26,7 +26,7 @@ pub(super) fn targets() -> Vec<Target> {
         Target {
             name: "state",
             run: state,
-            seeds: || seeds([KNOWN, TOMBSTONES, HEALTH, HISTORY, CHECKED, NOTE]),
+            seeds: || seeds([KNOWN_DRIVES, TOMBSTONES, HEALTH, HISTORY, CHECKED, NOTE]),
             replays: 500,
         },
         Target {

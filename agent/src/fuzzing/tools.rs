@@ -29,7 +29,7 @@ const SMART: [&str; 6] = [
     include_str!("../../smart/src/fixtures/open-failed.json"),
 ];
 /// Bytes, more than any error text that is shown has.
-const MOST_TOLD: usize = 400;
+const MAX_MESSAGE: usize = 400;
 
 pub(super) fn targets() -> Vec<Target> {
     vec![
@@ -125,7 +125,7 @@ fn fsck(data: &[u8]) {
     let code = i32::from(input.byte());
     let text = String::from_utf8_lossy(input.0).into_owned();
     for complaint in complaints(checker, &text) {
-        assert!(complaint.chars().count() <= MOST_TOLD && !complaint.contains('\n'));
+        assert!(complaint.chars().count() <= MAX_MESSAGE && !complaint.contains('\n'));
     }
     let end = End::Exited {
         code,
@@ -135,7 +135,7 @@ fn fsck(data: &[u8]) {
     match decode(checker, &end) {
         CheckOutcome::Corrupt { what, .. } => {
             assert!(
-                !what.is_empty() && what.chars().count() <= MOST_TOLD,
+                !what.is_empty() && what.chars().count() <= MAX_MESSAGE,
                 "{what}"
             );
             assert!(!what.contains(char::is_control), "{what:?}");

@@ -77,7 +77,7 @@ const UNZEROED: Def = gauge(
     "Free bytes on the drive that raw volumes have to wait for: they are not zeroed yet.",
     DRIVE,
 );
-const TOLD_AT: Def = gauge(
+const REPORTED_AT: Def = gauge(
     "drivebay_drive_smart_last_success_timestamp_seconds",
     "Unix time of the last successful SMART poll; 0 if there was none since the agent started.",
     DRIVE,
@@ -245,7 +245,7 @@ pub(super) const DEFINITIONS: &[Def] = &[
     FREE,
     ERASING,
     UNZEROED,
-    TOLD_AT,
+    REPORTED_AT,
     FAILURES,
     ASLEEP,
     PASSED,
@@ -367,7 +367,7 @@ fn one_drive(view: &View, key: &DriveId, drive: &Drive, into: &mut Families) {
     };
     into.put_known(&FREE, &labels, free.map(number));
     let polled_at = poll.and_then(|poll| poll.polled_at).unwrap_or(0);
-    into.put(&TOLD_AT, &labels, number(polled_at));
+    into.put(&REPORTED_AT, &labels, number(polled_at));
     if let Some(poll) = poll {
         into.put(&ASLEEP, &labels, truth(poll.asleep));
         for (reason, count) in &poll.failures {

@@ -36,9 +36,9 @@ const KEPT: usize = 1024 * 1024;
 /// Time for a killed tool to end; after that it is left behind (`left_behind`).
 const REAP: Duration = Duration::from_secs(1);
 /// Interval of checking the tool if the kernel has no pidfd (before 5.3).
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval of calling `go_on` of an idle tool.
-const ASK: Duration = Duration::from_millis(200);
+const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Tools that were killed and had not ended after `REAP`; `left_behind` reaps them.
 static LEFT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
@@ -131,7 +131,7 @@ fn attend(
     let mut stopped;
     let ended = loop {
         let until = if idle {
-            deadline.min(Instant::now() + ASK)
+            deadline.min(Instant::now() + IDLE_INTERVAL)
         } else {
             deadline
         };
@@ -274,7 +274,7 @@ fn follow(
             return Ok(false);
         }
         if pidfd.is_none() {
-            left = left.min(LOOK);
+            left = left.min(POLL_INTERVAL);
         }
         let mut fds: Vec<PollFd> = captures
             .iter()

@@ -28,7 +28,7 @@ use drivebay_sys::offload::blocking;
 pub(super) const REAP: Duration = Duration::from_secs(1);
 /// Interval of checking whether a worker of an earlier agent is gone. It is not a child of this
 /// agent, so its exit is not signalled.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reason for ending a job by force.
 #[derive(Debug, Clone, Copy)]
@@ -114,7 +114,7 @@ impl Actor {
     async fn outwait(&self, leftover: Leftover) {
         let leftover = Arc::new(leftover);
         self.attend(async {
-            let mut ticks = tokio::time::interval(LOOK);
+            let mut ticks = tokio::time::interval(POLL_INTERVAL);
             loop {
                 ticks.tick().await;
                 let leftover = Arc::clone(&leftover);

@@ -30,7 +30,7 @@ Examples:
 
 /// Everything that is asked of a controller.
 #[derive(Debug, Subcommand)]
-pub enum Ask {
+pub enum ClientCommand {
     /// Show the problems of the cluster, worst first, and what to do about them
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(Show),
@@ -118,7 +118,7 @@ Examples:
     LogLevel(LogLevelArgs),
 }
 
-impl Ask {
+impl ClientCommand {
     /// Path of the socket that the command connects to; None if it makes no call.
     pub fn socket(&self) -> Option<&Path> {
         let socket = match self {

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use drivebay_common::{ask::AskError, units::count};
+use drivebay_common::{query::QueryError, units::count};
 use drivebay_proto::{VolumeId, agent::Volume, controller::VolumeOnNode};
 use serde::Deserialize;
 use uuid::Uuid;
@@ -73,7 +73,7 @@ pub enum ClaimsError {
     )]
     NotFollowed,
     #[error(transparent)]
-    Client(#[from] AskError),
+    Client(#[from] QueryError),
 }
 
 #[derive(Deserialize)]
@@ -259,7 +259,7 @@ pub fn claim_of<'a>(
     client: &Client,
     claims: &'a Claims,
     volume: &Volume,
-) -> Result<Claim<'a>, AskError> {
+) -> Result<Claim<'a>, QueryError> {
     let id = volume
         .id
         .parse()

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use drivebay_common::ask::{AskError, CalledProgram, MAX_ANSWER, Program};
+use drivebay_common::query::{CalledProgram, MAX_ANSWER, Program, QueryError};
 use drivebay_proto::agent::{
     CancelMovesResponse, CordonDriveResponse, ListMovesResponse, LocateDriveResponse,
     MoveVolumesResponse,
@@ -34,14 +34,14 @@ pub struct Client {
 
 impl Client {
     /// Connects to the controller's socket.
-    pub async fn connect(socket: &Path) -> Result<Self, AskError> {
+    pub async fn connect(socket: &Path) -> Result<Self, QueryError> {
         let (program, channel) = CalledProgram::dial(&CONTROLLER, socket).await?;
         let inner = ClusterClient::new(channel).max_decoding_message_size(MAX_ANSWER);
         Ok(Self { program, inner })
     }
 
     /// Returns these nodes, or all if none is named, ordered by id.
-    pub async fn nodes(&mut self, nodes: &[String]) -> Result<Vec<Node>, AskError> {
+    pub async fn nodes(&mut self, nodes: &[String]) -> Result<Vec<Node>, QueryError> {
         self.nodes_with(ListNodesRequest {
             nodes: nodes.to_vec(),
             history: false,
@@ -50,7 +50,7 @@ impl Client {
     }
 
     /// Returns one node with its last sessions and refusals; None if it is unknown.
-    pub async fn node(&mut self, node: &str) -> Result<Option<Node>, AskError> {
+    pub async fn node(&mut self, node: &str) -> Result<Option<Node>, QueryError> {
         let request = ListNodesRequest {
             nodes: vec![node.to_owned()],
             history: true,
@@ -58,7 +58,7 @@ impl Client {
         Ok(self.nodes_with(request).await?.pop())
     }
 
-    async fn nodes_with(&mut self, request: ListNodesRequest) -> Result<Vec<Node>, AskError> {
+    async fn nodes_with(&mut self, request: ListNodesRequest) -> Result<Vec<Node>, QueryError> {
         let call = self.inner.list_nodes(request);
         let stream = self.program.answered(call).await?.into_inner();
         let mut incoming = self.incoming(stream);
@@ -73,7 +73,7 @@ impl Client {
     pub async fn locate_drive(
         &mut self,
         request: LocateDriveRequest,
-    ) -> Result<LocateDriveResponse, AskError> {
+    ) -> Result<LocateDriveResponse, QueryError> {
         let call = self.inner.locate_drive(request);
         let answer = self.program.answered_within(CHANGE, call).await?;
         Ok(answer.into_inner())
@@ -83,7 +83,7 @@ impl Client {
     pub async fn cordon_drive(
         &mut self,
         request: CordonDriveRequest,
-    ) -> Result<CordonDriveResponse, AskError> {
+    ) -> Result<CordonDriveResponse, QueryError> {
         let call = self.inner.cordon_drive(request);
         let answer = self.program.answered_within(CHANGE, call).await?;
         Ok(answer.into_inner())
@@ -93,7 +93,7 @@ impl Client {
     pub async fn move_volumes(
         &mut self,
         request: MoveVolumesRequest,
-    ) -> Result<MoveVolumesResponse, AskError> {
+    ) -> Result<MoveVolumesResponse, QueryError> {
         let call = self.inner.move_volumes(request);
         let answer = self.program.answered_within(CHANGE, call).await?;
         Ok(answer.into_inner())
@@ -103,7 +103,7 @@ impl Client {
     pub async fn cancel_moves(
         &mut self,
         request: CancelMovesRequest,
-    ) -> Result<CancelMovesResponse, AskError> {
+    ) -> Result<CancelMovesResponse, QueryError> {
         let call = self.inner.cancel_moves(request);
         let answer = self.program.answered_within(CHANGE, call).await?;
         Ok(answer.into_inner())
@@ -113,14 +113,14 @@ impl Client {
     pub async fn list_moves(
         &mut self,
         request: ListMovesRequest,
-    ) -> Result<ListMovesResponse, AskError> {
+    ) -> Result<ListMovesResponse, QueryError> {
         let call = self.inner.list_moves(request);
         let answer = self.program.answered_within(CHANGE, call).await?;
         Ok(answer.into_inner())
     }
 
     /// Streams the drives of these nodes, or of all if none is named.
-    pub async fn drives(&mut self, nodes: &[String]) -> Result<Incoming<NodeDrives>, AskError> {
+    pub async fn drives(&mut self, nodes: &[String]) -> Result<Incoming<NodeDrives>, QueryError> {
         let nodes = nodes.to_vec();
         let call = self.inner.list_drives(ListDrivesRequest { nodes });
         let stream = self.program.answered(call).await?.into_inner();
@@ -132,7 +132,7 @@ impl Client {
         &mut self,
         nodes: &[String],
         deleted: bool,
-    ) -> Result<Incoming<VolumeOnNode>, AskError> {
+    ) -> Result<Incoming<VolumeOnNode>, QueryError> {
         let nodes = nodes.to_vec();
         let call = self
             .inner
@@ -142,7 +142,7 @@ impl Client {
     }
 
     /// Returns one volume, also under the id of a node from which its drive was moved.
-    pub async fn volume(&mut self, id: &str) -> Result<GetVolumeResponse, AskError> {
+    pub async fn volume(&mut self, id: &str) -> Result<GetVolumeResponse, QueryError> {
         let call = self
             .inner
             .get_volume(GetVolumeRequest { id: id.to_owned() });
@@ -150,13 +150,13 @@ impl Client {
     }
 
     /// Returns the findings about the controller itself.
-    pub async fn controller(&mut self) -> Result<GetControllerResponse, AskError> {
+    pub async fn controller(&mut self) -> Result<GetControllerResponse, QueryError> {
         let call = self.inner.get_controller(GetControllerRequest {});
         Ok(self.program.answered(call).await?.into_inner())
     }
 
     /// Returns the error for an answer that violates the protocol.
-    pub fn senseless(&self, what: &'static str) -> AskError {
+    pub fn senseless(&self, what: &'static str) -> QueryError {
         self.program.senseless(what)
     }
 
@@ -177,7 +177,7 @@ pub struct Incoming<T> {
 
 impl<T> Incoming<T> {
     /// Receives the next message; None at the end of a complete answer.
-    pub async fn next(&mut self) -> Result<Option<T>, AskError> {
+    pub async fn next(&mut self) -> Result<Option<T>, QueryError> {
         self.program.answered(self.stream.message()).await
     }
 }

@@ -4,7 +4,7 @@
 use std::{env, ffi::OsString};
 
 use clap::CommandFactory;
-use drivebay_common::ask::AskError;
+use drivebay_common::query::QueryError;
 use drivebay_proto::agent::Drive;
 use drivebay_view::complete::{
     self, CompleteEnv, CompletionCandidate, LIMIT, Named, of_classes, of_drives, of_nodes,
@@ -42,7 +42,7 @@ async fn query(
     what: Named,
     words: &[OsString],
     offers: &mut Vec<CompletionCandidate>,
-) -> Result<(), AskError> {
+) -> Result<(), QueryError> {
     let environment = env::var_os("DRIVEBAY_CONTROLLER_SOCKET");
     let socket = complete::socket(words, environment, DEFAULT_SOCKET);
     let mut client = Client::connect(&socket).await?;

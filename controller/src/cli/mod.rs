@@ -31,13 +31,13 @@ pub mod snapshots;
 pub mod volumes;
 pub mod watch;
 
-pub use args::Ask;
+pub use args::ClientCommand;
 
 use drivebay_common::{
-    ask::AskError,
     cli::{NOBODY, NOT_FOUND, NOT_PERMITTED, NOT_POLLED, USAGE, WRONG, chain},
     pick::PickError,
     printed::{Given, option},
+    query::QueryError,
     table, terminal,
 };
 use drivebay_view::{
@@ -59,7 +59,7 @@ pub enum CommandError {
     #[error("cannot start")]
     Start(#[source] io::Error),
     #[error(transparent)]
-    Client(#[from] AskError),
+    Client(#[from] QueryError),
     /// `--node` names an unknown node.
     #[error(
         "no node {} is known; `drivebay-controller nodes` shows all of them",
@@ -137,7 +137,7 @@ impl CommandError {
 }
 
 /// Runs any command but `run`, and returns the exit code. Writes the result to stdout, notes and errors to stderr.
-pub fn run(command: &Ask) -> ExitCode {
+pub fn run(command: &ClientCommand) -> ExitCode {
     // Ignored if it is set already, by an earlier call.
     let _ = GIVEN.set(given(command));
     let mut out = BufWriter::new(io::stdout().lock());
@@ -161,7 +161,7 @@ pub fn run(command: &Ask) -> ExitCode {
 /// Program name and options of this call, repeated in the commands that messages suggest.
 static GIVEN: OnceLock<Given> = OnceLock::new();
 
-fn given(command: &Ask) -> Given {
+fn given(command: &ClientCommand) -> Given {
     let default_socket =
         std::env::var_os("DRIVEBAY_CONTROLLER_SOCKET").unwrap_or(DEFAULT_SOCKET.into());
     let socket = command
@@ -202,7 +202,7 @@ pub fn complain(error: &(dyn Error + 'static)) {
 /// Runs any command but `run`, without a terminal. Writes the result to `out`, and notes for the operator to
 /// `notes`. Must not be called within a runtime.
 pub fn execute(
-    command: &Ask,
+    command: &ClientCommand,
     out: &mut dyn Write,
     notes: &mut dyn Write,
 ) -> Result<(), CommandError> {
@@ -211,74 +211,78 @@ pub fn execute(
 
 /// Runs the same with the layout and colours of this terminal.
 fn execute_on(
-    command: &Ask,
+    command: &ClientCommand,
     out: &mut dyn Write,
     notes: &mut dyn Write,
     terminal: Terminal,
 ) -> Result<(), CommandError> {
     let now = unix_seconds();
     match command {
-        Ask::Health(args) => wait(async {
+        ClientCommand::Health(args) => wait(async {
             let mut client = Client::connect(&args.socket.socket).await?;
             health::run(&mut client, args, now, terminal, out).await
         }),
-        Ask::Drive(DriveCommand::Show(args)) => wait(async {
+        ClientCommand::Drive(DriveCommand::Show(args)) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;
             one::drive(&mut client, args, now, terminal, out).await
         }),
-        Ask::Drive(DriveCommand::Locate(args)) => wait(async {
+        ClientCommand::Drive(DriveCommand::Locate(args)) => wait(async {
             let mut client = Client::connect(&args.socket.socket).await?;
             one::locate(&mut client, args, out).await
         }),
-        Ask::Drive(DriveCommand::Cordon(args)) => wait(async {
+        ClientCommand::Drive(DriveCommand::Cordon(args)) => wait(async {
             let mut client = Client::connect(&args.of.of.at.socket.socket).await?;
             cordon::run(&mut client, &args.of, Some(&args.reason), out).await
         }),
-        Ask::Drive(DriveCommand::Uncordon(args)) => wait(async {
+        ClientCommand::Drive(DriveCommand::Uncordon(args)) => wait(async {
             let mut client = Client::connect(&args.of.at.socket.socket).await?;
             cordon::run(&mut client, args, None, out).await
         }),
-        Ask::Drive(DriveCommand::Evacuate(args)) => wait(async {
+        ClientCommand::Drive(DriveCommand::Evacuate(args)) => wait(async {
             let mut client = Client::connect(&args.at.socket.socket).await?;
             moves::evacuate(&mut client, args, terminal, out).await
         }),
-        Ask::Drive(DriveCommand::Replace(args)) => wait(async {
+        ClientCommand::Drive(DriveCommand::Replace(args)) => wait(async {
             let mut client = Client::connect(&args.at.socket.socket).await?;
             moves::replace(&mut client, args, terminal, out).await
         }),
-        Ask::Volume(VolumeCommand::Move(args)) => wait(async {
+        ClientCommand::Volume(VolumeCommand::Move(args)) => wait(async {
             let mut client = Client::connect(&args.at.socket.socket).await?;
             moves::move_volume(&mut client, args, terminal, out).await
         }),
-        Ask::Moves(args) => wait(async {
+        ClientCommand::Moves(args) => wait(async {
             let mut client = Client::connect(&args.at.socket.socket).await?;
             watch::show(args.watch, terminal, out, async |now, terminal, out| {
                 moves::list(&mut client, args, now, terminal, out).await
             })
             .await
         }),
-        Ask::Volume(VolumeCommand::Show(args)) => wait(async {
+        ClientCommand::Volume(VolumeCommand::Show(args)) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;
             one::volume(&mut client, args, now, terminal, out).await
         }),
-        Ask::Nodes(args) => wait(async {
+        ClientCommand::Nodes(args) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;
             watch::show(args.show.watch, terminal, out, async |_, terminal, out| {
                 nodes::run(&mut client, args, terminal, out).await
             })
             .await
         }),
-        Ask::Drives(args) | Ask::Drive(DriveCommand::List(args)) => wait(async {
-            let mut client = Client::connect(&args.show.socket.socket).await?;
-            watch::show(
-                args.show.watch,
-                terminal,
-                out,
-                async |now, terminal, out| drives::run(&mut client, args, now, terminal, out).await,
-            )
-            .await
-        }),
-        Ask::Volumes(args) | Ask::Volume(VolumeCommand::List(args)) => {
+        ClientCommand::Drives(args) | ClientCommand::Drive(DriveCommand::List(args)) => {
+            wait(async {
+                let mut client = Client::connect(&args.show.socket.socket).await?;
+                watch::show(
+                    args.show.watch,
+                    terminal,
+                    out,
+                    async |now, terminal, out| {
+                        drives::run(&mut client, args, now, terminal, out).await
+                    },
+                )
+                .await
+            })
+        }
+        ClientCommand::Volumes(args) | ClientCommand::Volume(VolumeCommand::List(args)) => {
             let list = args.unclaimed.as_ref().and_then(Option::as_deref);
             let claims = list.map(Claims::read).transpose()?;
             wait(async {
@@ -295,7 +299,7 @@ fn execute_on(
                 .await
             })
         }
-        Ask::Snapshots(args) => wait(async {
+        ClientCommand::Snapshots(args) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;
             watch::show(
                 args.show.watch,
@@ -307,20 +311,20 @@ fn execute_on(
             )
             .await
         }),
-        Ask::LogLevel(args) => wait(async {
+        ClientCommand::LogLevel(args) => wait(async {
             let filter = LogLevelArgs::filter(args.level.as_deref());
             let now = logging::query_level(&CONTROLLER, &args.socket.socket, filter).await?;
             writeln!(out, "{now}").map_err(CommandError::Output)
         }),
-        Ask::Volume(VolumeCommand::Pv(args)) => wait(async {
+        ClientCommand::Volume(VolumeCommand::Pv(args)) => wait(async {
             let mut client = Client::connect(&args.socket.socket).await?;
             pv::run(&mut client, args, out, notes).await
         }),
-        Ask::Node(NodeCommand::Show(args)) => wait(async {
+        ClientCommand::Node(NodeCommand::Show(args)) => wait(async {
             let mut client = Client::connect(&args.socket.socket).await?;
             one_node::run(&mut client, args, now, terminal, out).await
         }),
-        Ask::Node(NodeCommand::Forget(args)) => {
+        ClientCommand::Node(NodeCommand::Forget(args)) => {
             let query_loss = || {
                 wait(async {
                     let mut client = Client::connect(&args.socket.socket).await?;
@@ -329,7 +333,7 @@ fn execute_on(
             };
             node::forget(args, SystemTime::now(), query_loss, out, notes)
         }
-        Ask::Node(NodeCommand::Remember(args)) => node::remember(args, out),
+        ClientCommand::Node(NodeCommand::Remember(args)) => node::remember(args, out),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{io::Write, slice};
 
-use drivebay_common::{ask::AskError, pick::Part};
+use drivebay_common::{pick::Part, query::QueryError};
 use drivebay_proto::{
     agent::{self, CancelMovesResponse, Drive, ListMovesResponse, MoveVolumesResponse},
     controller::{CancelMovesRequest, ListMovesRequest, MoveVolumesRequest},
@@ -31,7 +31,7 @@ impl MovesClient for Through<'_> {
     async fn move_volumes(
         &mut self,
         request: agent::MoveVolumesRequest,
-    ) -> Result<MoveVolumesResponse, AskError> {
+    ) -> Result<MoveVolumesResponse, QueryError> {
         let request = MoveVolumesRequest {
             node: self.node.clone(),
             request: Some(request),
@@ -42,7 +42,7 @@ impl MovesClient for Through<'_> {
     async fn cancel_moves(
         &mut self,
         request: agent::CancelMovesRequest,
-    ) -> Result<CancelMovesResponse, AskError> {
+    ) -> Result<CancelMovesResponse, QueryError> {
         let request = CancelMovesRequest {
             node: self.node.clone(),
             request: Some(request),
@@ -50,7 +50,7 @@ impl MovesClient for Through<'_> {
         self.client.cancel_moves(request).await
     }
 
-    async fn list_moves(&mut self) -> Result<ListMovesResponse, AskError> {
+    async fn list_moves(&mut self) -> Result<ListMovesResponse, QueryError> {
         let node = self.node.clone();
         self.client.list_moves(ListMovesRequest { node }).await
     }

@@ -9,7 +9,7 @@ use std::{
     time::SystemTime,
 };
 
-use drivebay_common::ask::AskError;
+use drivebay_common::query::QueryError;
 use drivebay_proto::{agent::Volume, controller::Node, words::NodeState};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -30,7 +30,7 @@ use crate::settings::{
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     #[error(transparent)]
-    Client(#[from] AskError),
+    Client(#[from] QueryError),
     /// The config file cannot be loaded.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -83,7 +83,7 @@ pub struct Loss {
 }
 
 /// Fetches the node and its existing volumes from the controller.
-pub async fn loss(client: &mut Client, node: &str) -> Result<Loss, AskError> {
+pub async fn loss(client: &mut Client, node: &str) -> Result<Loss, QueryError> {
     let named = [node.to_owned()];
     let nodes = client.nodes(&named).await?;
     let mut volumes = Vec::new();

@@ -8,7 +8,7 @@ use drivebay_hwtests::{
     wait,
 };
 
-use super::stand::{SEEN, named, rig, volume};
+use super::stand::{EVENT_LIMIT, named, rig, volume};
 
 /// Time without an event after which no further one is expected; an event takes milliseconds.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -26,7 +26,7 @@ impl Ear {
             .unwrap();
         let ear = Self(lines);
         // udevadm prints its header before it receives events.
-        ear.0.wait_for("KERNEL - the kernel uevent", SEEN);
+        ear.0.wait_for("KERNEL - the kernel uevent", EVENT_LIMIT);
         ear.until_silent();
         ear
     }
@@ -54,7 +54,7 @@ fn scan_count(guest: &Guest) -> usize {
 /// Waits until no further scan is logged for [SILENCE], and returns the number of scans so far.
 fn settled(guest: &Guest) -> usize {
     let mut last = (scan_count(guest), Instant::now());
-    wait::until(SEEN, "the agent does not look for ever", || {
+    wait::until(EVENT_LIMIT, "the agent does not look for ever", || {
         let now = scan_count(guest);
         if now != last.0 {
             last = (now, Instant::now());

@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use super::{kinds, refused};
 
 /// Time limit for an event to be in the inventory; shorter than the interval of the periodic scan, five minutes.
-pub(crate) const SEEN: Duration = Duration::from_secs(60);
+pub(crate) const EVENT_LIMIT: Duration = Duration::from_secs(60);
 
 static BOOTED: Mutex<Option<LabRig>> = Mutex::const_new(None);
 
@@ -93,7 +93,7 @@ pub(crate) async fn rig(drives: Vec<DriveSpec>) -> LabRig {
 /// Stages and publishes a volume. Repeats staging while it fails, such as during a probe of the drive, as the kubelet does.
 pub(crate) async fn use_volume(lab: &LabRig, volume: &Placed) {
     let csi = &lab.node.csi;
-    wait::until_async(SEEN, "the volume is staged", async || {
+    wait::until_async(EVENT_LIMIT, "the volume is staged", async || {
         let staged = csi
             .stage(&volume.id, &volume.staging, &volume.capability)
             .await;

@@ -11,12 +11,12 @@ use serde_json::Value;
 use tonic::{Code, Status};
 
 /// Time limit for the agent to process an event.
-pub(crate) const SEEN: Duration = Duration::from_secs(60);
+pub(crate) const EVENT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns the device node of the drive with this serial number; waits until the guest has it.
 pub(crate) fn node(guest: &Guest, serial: &str) -> String {
     let what = format!("drive {serial} in the guest");
-    guest.wait_until(SEEN, &what, |guest| {
+    guest.wait_until(EVENT_LIMIT, &what, |guest| {
         let listed = guest.run("lsblk --nodeps --noheadings -o PATH,SERIAL");
         let mut lines = listed.lines().map(str::split_whitespace);
         lines.find_map(|mut words| {

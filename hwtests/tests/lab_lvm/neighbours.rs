@@ -10,7 +10,7 @@ use drivebay_hwtests::{
 use super::helpers::{drive_is, host, node, print};
 
 const SIZE: u64 = 256 * MIB;
-const SEEN: std::time::Duration = std::time::Duration::from_secs(60);
+const EVENT_LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
@@ -42,7 +42,7 @@ async fn other_vgs_also_partial_ones_and_namesakes_are_refused_and_left_byte_for
     let twin = node(&guest, "namesake");
     guest.run(&format!("rm -r /dev/{name}"));
     // The agent or udevd may be probing the new drive at this moment.
-    guest.wait_until(SEEN, "the namesake is made", |guest| {
+    guest.wait_until(EVENT_LIMIT, "the namesake is made", |guest| {
         let made = guest.ran(&format!("vgcreate -q --devices {twin} {name} {twin}"));
         made.ok().then_some(())
     });

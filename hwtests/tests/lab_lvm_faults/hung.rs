@@ -12,7 +12,7 @@ use drivebay_hwtests::{
 /// Time limit of a call: it takes a second or two in an idle emulated machine, and ten times that in a busy one. A call that waits for the
 /// hung drive, or for a lock that is held because of it, takes longer and returns an error.
 const LIMIT: Duration = Duration::from_secs(30);
-const SEEN: Duration = Duration::from_secs(60);
+const EVENT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs `work`, and panics if it takes [LIMIT] or longer.
 async fn promptly<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -74,12 +74,17 @@ async fn a_hung_drive_delays_no_other_even_with_lvm_commands_stuck_on_it() {
         ));
     };
     background("writer", &format!("echo after >>{file} && sync {file}"));
-    assert!(lab.machine.drive("hangs").nbd().wait_pending(1, SEEN));
+    assert!(
+        lab.machine
+            .drive("hangs")
+            .nbd()
+            .wait_pending(1, EVENT_LIMIT)
+    );
     background("lvs", "lvs");
     background("vgs", "vgs -o +devices");
     background("pvscan", "pvscan --cache -aay");
     lab.guest()
-        .wait_until(SEEN, "three commands wait for the drive", |guest| {
+        .wait_until(EVENT_LIMIT, "three commands wait for the drive", |guest| {
             let waiting = guest.ran("ps -C lvs,vgs,pvscan -o pid= | wc -l");
             (waiting.stdout.trim() == "3").then_some(())
         });
@@ -99,7 +104,7 @@ async fn a_hung_drive_delays_no_other_even_with_lvm_commands_stuck_on_it() {
 
     lab.machine.drive("hangs").nbd().resume();
     for name in ["writer", "lvs", "vgs", "pvscan"] {
-        let code = lab.guest().wait_until(SEEN, name, |guest| {
+        let code = lab.guest().wait_until(EVENT_LIMIT, name, |guest| {
             let ran = guest.ran(&format!("cat /run/{name}.code"));
             ran.ok().then_some(ran.stdout)
         });
@@ -108,9 +113,11 @@ async fn a_hung_drive_delays_no_other_even_with_lvm_commands_stuck_on_it() {
     let well = |drive: &drivebay_proto::agent::Drive| drive.serial == "hangs";
     lab.drive_where_is("hangs", "claimed", well).await;
     lab.volume_is(&stuck.id, "ready").await;
-    let stats = wait::until_async(SEEN, "stats of the volume that was stuck", async || {
-        lab.csi.stats(&stuck.id, &stuck.target).await.ok()
-    });
+    let stats = wait::until_async(
+        EVENT_LIMIT,
+        "stats of the volume that was stuck",
+        async || lab.csi.stats(&stuck.id, &stuck.target).await.ok(),
+    );
     let condition = stats.await.volume_condition.unwrap();
     assert!(!condition.abnormal, "{condition:?}");
     assert_eq!(lab.guest().run(&format!("cat {file}")), "before\nafter\n");

@@ -14,7 +14,7 @@ use drivebay_node::volumes::samplers;
 /// Number of drives, each with a volume in use.
 const DRIVES: u64 = 8;
 /// Number of workers that stay for samples, for all drives.
-const KEPT: u64 = (samplers::STATS + samplers::LOOKS) as u64;
+const KEPT: u64 = (samplers::STATS + samplers::SAMPLES) as u64;
 /// Private memory of an idle worker of a debug build, KiB.
 const PRIVATE: u64 = 1536;
 /// Longest time until a drive is read again.

@@ -7,7 +7,6 @@
 )]
 
 pub mod answers;
-pub mod ask;
 pub mod authority;
 pub mod breakable;
 pub mod cli;
@@ -31,6 +30,7 @@ pub mod parse;
 pub mod pick;
 pub mod printed;
 pub mod progress;
+pub mod query;
 pub mod rpc;
 pub mod sizes;
 pub mod smart_names;

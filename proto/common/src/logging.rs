@@ -19,7 +19,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use crate::ask::{AskError, CalledProgram, Program};
+use crate::query::{CalledProgram, Program, QueryError};
 
 /// Longest filter, bytes.
 const MAX_FILTER: usize = 1024;
@@ -223,7 +223,7 @@ pub async fn query_level(
     program: &'static Program,
     socket: &Path,
     filter: Option<&str>,
-) -> Result<String, AskError> {
+) -> Result<String, QueryError> {
     let (called, channel) = CalledProgram::dial(program, socket).await?;
     let mut client = LogClient::new(channel);
     let call = async {

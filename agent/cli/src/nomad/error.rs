@@ -3,8 +3,8 @@
 use std::{io, path::PathBuf};
 
 use drivebay_common::{
-    ask::AskError,
     cli::chain,
+    query::QueryError,
     units::{human_duration, size_beside},
 };
 
@@ -15,7 +15,7 @@ use crate::manual::ManualError;
 #[derive(Debug, thiserror::Error)]
 pub enum NomadError {
     #[error(transparent)]
-    Client(#[from] AskError),
+    Client(#[from] QueryError),
     #[error(transparent)]
     Request(#[from] RequestError),
     #[error(transparent)]

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use super::{
-    ask::{DriveReader, LATE_MAX},
+    probes::{DriveReader, LATE_MAX},
     *,
 };
 use drivebay_layout::{
@@ -183,7 +183,7 @@ async fn gather(
     settings: &Settings,
 ) -> Vec<ProbeResults> {
     let mut questions = Questions::default();
-    ask::gather(
+    probes::gather(
         fake,
         targets,
         only,
@@ -284,7 +284,7 @@ async fn drives_that_hang_delay_no_scan_and_their_answers_come_to_later_ones() {
     let settings = patient();
     let started = tokio::time::Instant::now();
     let scan_once = async |only: Option<&BTreeSet<String>>, previous, questions: &mut Questions| {
-        ask::gather(
+        probes::gather(
             &fake,
             targets(&names),
             only,
@@ -353,7 +353,7 @@ async fn an_answer_that_comes_while_a_scan_waits_for_others_is_shown_by_the_next
         .collect();
     let started = tokio::time::Instant::now();
     let scan_once = async |only: Option<&BTreeSet<String>>, previous, questions: &mut Questions| {
-        ask::gather(
+        probes::gather(
             &fake,
             targets(&names),
             only,
@@ -385,7 +385,7 @@ async fn a_drive_that_was_well_stays_so_while_it_does_not_answer() {
     let mut questions = Questions::default();
     let previous = vec![before("slow1", well_entry())];
     let settings = patient();
-    let entries = ask::gather(
+    let entries = probes::gather(
         &fake,
         targets(&["slow1"]),
         None,
@@ -403,7 +403,7 @@ async fn a_drive_that_was_well_stays_so_while_it_does_not_answer() {
     other[0].drive.diskseq += 1;
     let queried = fake.queries.lock().unwrap().len();
     let none = BTreeSet::new();
-    ask::gather(
+    probes::gather(
         &fake,
         other,
         Some(&none),
@@ -421,7 +421,7 @@ async fn who_waits_for_every_drive_has_the_answers_of_now() {
     let fake = Fake::default();
     let mut questions = Questions::default();
     let names = ["slow1", "ours"];
-    ask::gather(
+    probes::gather(
         &fake,
         targets(&names),
         None,
@@ -431,7 +431,7 @@ async fn who_waits_for_every_drive_has_the_answers_of_now() {
         mpsc::unbounded_channel().0,
     )
     .await;
-    let entries = ask::gather(
+    let entries = probes::gather(
         &fake,
         targets(&names),
         None,
@@ -755,7 +755,7 @@ async fn the_first_answer_of_a_drive_is_shown_while_another_drive_hangs() {
     let mut questions = Questions::default();
     let (answered, mut answers) = mpsc::unbounded_channel();
     let settings = patient();
-    let gathering = ask::gather(
+    let gathering = probes::gather(
         &fake,
         targets(&["slow1", "ours"]),
         None,

@@ -29,7 +29,7 @@ pub(crate) fn cannot(why: impl Into<String>) -> Holds {
 }
 
 /// Piece with the inodes that have it, or with its other contents.
-pub(crate) type Asking = (Extent, Result<BTreeSet<u64>, Holds>);
+pub(crate) type Lookup = (Extent, Result<BTreeSet<u64>, Holds>);
 
 /// Lookup in one filesystem.
 pub struct Work<'a> {
@@ -63,7 +63,7 @@ impl Work<'_> {
     /// Replaces inodes with their paths, as far as `find` finds those in time.
     pub(crate) fn named(
         &mut self,
-        lookups: Vec<Asking>,
+        lookups: Vec<Lookup>,
         find: impl FnOnce(&mut Self, &BTreeSet<u64>) -> BTreeMap<u64, Vec<u8>>,
     ) -> Vec<(Extent, Holds)> {
         let named = |inodes: &BTreeSet<u64>| -> Vec<u64> {

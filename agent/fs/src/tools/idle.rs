@@ -12,7 +12,7 @@ use drivebay_sys::cmd::{self, CmdError, Tool};
 use drivebay_worker::Context;
 
 /// Interval of reading the drive's counters; well under the 30 s after which a step counts as stuck.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// End of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub fn run(
     let mut before = counters(device);
     let mut counted_at = began;
     let result = cmd::run_idle(&tool, &mut || {
-        if counted_at.elapsed() >= LOOK_EVERY {
+        if counted_at.elapsed() >= POLL_INTERVAL {
             counted_at = Instant::now();
             let now = counters(device);
             if now != before {

@@ -20,7 +20,7 @@ use drivebay_worker::Context;
 pub mod idle;
 
 /// Interval of reading the drive's counters; well under the 30 s after which a step counts as stuck.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// No tool that Drivebay runs here should need longer; e2fsck of a large damaged filesystem comes closest.
 const DEADLINE: Duration = Duration::from_secs(6 * 3600);
 /// Limit of bytes of a tool's output in an error.
@@ -88,7 +88,7 @@ pub fn watched<T: Send>(
             outcome
         });
         let mut counters = counters(device);
-        while wait.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+        while wait.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             let now = self::counters(device);
             if now != counters {
                 counters = now;

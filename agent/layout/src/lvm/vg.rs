@@ -220,7 +220,7 @@ fn pv(
         .find(|(_, section)| section.get("id").and_then(Value::text) == Some(uuid))
         .ok_or("the metadata on this PV does not know it")?;
     for (key, _) in &section.0 {
-        const KNOWN: &[&str] = &[
+        const KEYS: &[&str] = &[
             "id",
             "device",
             "device_id",
@@ -234,7 +234,7 @@ fn pv(
             "ba_start",
             "ba_size",
         ];
-        if !KNOWN.contains(&key.as_str()) {
+        if !KEYS.contains(&key.as_str()) {
             strange.push(format!("its PV has {key}"));
         }
     }
@@ -264,7 +264,7 @@ fn lv(name: &str, section: &Section, pv: &str) -> Result<Lv, String> {
     let mut strange = Vec::new();
     let mut segments = BTreeMap::new();
     for (key, value) in &section.0 {
-        const KNOWN: &[&str] = &[
+        const KEYS: &[&str] = &[
             "id",
             "status",
             "flags",
@@ -281,7 +281,7 @@ fn lv(name: &str, section: &Section, pv: &str) -> Result<Lv, String> {
             (Some(number), Value::Section(section)) => {
                 segments.insert(number, section);
             }
-            _ if KNOWN.contains(&key.as_str()) => {}
+            _ if KEYS.contains(&key.as_str()) => {}
             _ => strange.push(format!("it has {key}")),
         }
     }
@@ -390,7 +390,7 @@ fn segment(section: &Section, count: u64, pv: &str) -> Result<Segment, String> {
     if kind != "striped" || section.get("stripe_count").and_then(Value::number) != Some(1) {
         return Err(format!("it is not linear (type {kind})"));
     }
-    const KNOWN: &[&str] = &[
+    const KEYS: &[&str] = &[
         "start_extent",
         "extent_count",
         "type",
@@ -400,7 +400,7 @@ fn segment(section: &Section, count: u64, pv: &str) -> Result<Segment, String> {
     if let Some((key, _)) = section
         .0
         .iter()
-        .find(|(key, _)| !KNOWN.contains(&key.as_str()))
+        .find(|(key, _)| !KEYS.contains(&key.as_str()))
     {
         return Err(format!("its segment has {key}"));
     }

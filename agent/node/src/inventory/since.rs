@@ -9,7 +9,7 @@ use drivebay_model::{DriveId, Snapshot};
 
 /// Seconds after its start within which an agent finds again, by its polls, scans and samples, what an earlier one had
 /// found.
-const FOUND_AGAIN: u64 = 15 * 60;
+const REDISCOVERY_SECONDS: u64 = 15 * 60;
 
 /// The moments at which what an earlier agent knew began, seconds since 1970, by code or reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ impl Earlier {
     }
 
     fn counts(&self, now: u64) -> bool {
-        now.saturating_sub(self.started) < FOUND_AGAIN
+        now.saturating_sub(self.started) < REDISCOVERY_SECONDS
     }
 }
 
@@ -132,7 +132,7 @@ mod tests {
             let drive = next.drives.into_values().next().unwrap();
             drive.health.since.into_iter().collect::<Vec<_>>()
         };
-        let soon = 1_000_000 + FOUND_AGAIN - 1;
+        let soon = 1_000_000 + REDISCOVERY_SECONDS - 1;
         assert_eq!(
             since(&["A", "C"], soon),
             [("A".into(), 10), ("C".into(), soon)]

@@ -19,7 +19,7 @@ use drivebay_worker::{Lane, Slot, WorkerKey};
 
 /// Interval at which ended workers that should hold a device are replaced; a change of the inventory is acted upon at
 /// once.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Holder of the device of each volume that this agent published, or found published.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ impl Volumes {
     /// Keeps the devices of published raw volumes open, until stopped.
     pub async fn hold_all(&self, stop: CancellationToken) {
         let mut snapshots = self.node.inventory().subscribe();
-        let mut ticks = interval(LOOK_EVERY);
+        let mut ticks = interval(POLL_INTERVAL);
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
             let update = async {

@@ -105,7 +105,7 @@ impl Volumes {
             checks: checks::Checks::default(),
             samples: stats::Samples::default(),
             samplers: samplers::Samplers::new("samples", samplers::STATS),
-            lookers: samplers::Samplers::new("looks", samplers::LOOKS),
+            lookers: samplers::Samplers::new("looks", samplers::SAMPLES),
             tasks: TaskTracker::new(),
             keeper,
             creations: in_flight::Creations::default(),

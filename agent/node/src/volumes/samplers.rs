@@ -19,7 +19,7 @@ use drivebay_worker::{Job, Lane, RunError, Slot, WorkerKey};
 /// hang in several at a time.
 pub const STATS: u32 = 4;
 /// The same for each drive's sample every minute, which no call waits for.
-pub const LOOKS: u32 = 2;
+pub const SAMPLES: u32 = 2;
 
 #[derive(Debug)]
 struct State {

@@ -22,7 +22,7 @@ use drivebay_worker::{Job, RunError, Slot};
 
 /// Longest time for which a background sample may delay others with the same worker: longer than on any drive that
 /// answers, except while one recovers a bad sector.
-const LOOK: Duration = Duration::from_secs(2);
+const SAMPLE_LIMIT: Duration = Duration::from_secs(2);
 /// Longest time for which unmounting waits for a running sample: longer than on any drive that answers.
 const TURN: Duration = Duration::from_secs(2);
 
@@ -218,7 +218,7 @@ impl Volumes {
         limit: Duration,
     ) -> Result<J::Answer, RunError<J::Error>> {
         let patience = Patience {
-            shared: LOOK,
+            shared: SAMPLE_LIMIT,
             own: limit,
             slot: Slot::Background,
         };

@@ -16,7 +16,7 @@ use drivebay_model::{
 use drivebay_sys::clock::since_boot;
 use drivebay_worker::{RunError, Slot};
 /// Longest time for reading the drive of an interrupted creation.
-const LOOK_DEADLINE: Duration = Duration::from_secs(20);
+const READ_DEADLINE: Duration = Duration::from_secs(20);
 
 /// True if a volume is known to have been acknowledged, on a drive or while its drive is missing. One that is only
 /// recorded as being created is still in doubt. Pure.
@@ -67,7 +67,7 @@ impl Volumes {
             };
             match self
                 .node
-                .run((&id, Slot::Foreground), job, LOOK_DEADLINE)
+                .run((&id, Slot::Foreground), job, READ_DEADLINE)
                 .await
             {
                 Ok(contents) => {
@@ -132,7 +132,7 @@ impl Volumes {
         };
         let read = self
             .node
-            .run((&drive.id, Slot::Foreground), job, LOOK_DEADLINE);
+            .run((&drive.id, Slot::Foreground), job, READ_DEADLINE);
         let contents = read.await.map_err(|error| {
             let why = chain(&error);
             cannot_tell(format!("which gives no answer ({why})"))

@@ -21,7 +21,7 @@ use drivebay_sys::{blockstat, mountinfo, offload::offload};
 use drivebay_worker::{Lane, RunError, Slot, WorkerKey};
 
 /// Interval at which a device's counters are read.
-const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
+const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Longest time for reading sysfs, which answers at once.
 const FIND_DEVICE: std::time::Duration = std::time::Duration::from_secs(1);
@@ -277,7 +277,7 @@ async fn is_at_work(device: Option<&str>, before: Option<u64>) -> bool {
         if tokio::time::Instant::now() >= end {
             break;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     false
 }

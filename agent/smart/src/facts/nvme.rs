@@ -89,7 +89,7 @@ impl CriticalWarning {
     /// Bit 5: the persistent memory region is read-only or unreliable.
     pub const PMR: u8 = 1 << 5;
     /// Mask of the bits that have a meaning.
-    pub const KNOWN: u8 = 0x3f;
+    pub const DEFINED: u8 = 0x3f;
 
     /// True if one of these bits is set.
     pub fn has(self, bits: u8) -> bool {

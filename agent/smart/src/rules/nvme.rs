@@ -20,7 +20,7 @@ pub(super) fn is_hot(facts: &Facts) -> bool {
 
 /// True if the critical warning explains why the status failed.
 pub(super) fn explains(facts: &Facts) -> bool {
-    warning(facts, Field::CriticalWarning).has(CriticalWarning::KNOWN)
+    warning(facts, Field::CriticalWarning).has(CriticalWarning::DEFINED)
 }
 
 fn warns(input: &Input<'_>, field: Field, bit: u8) -> Vec<Hit> {
@@ -65,7 +65,7 @@ pub(super) fn group_read_only(input: &Input<'_>) -> Vec<Hit> {
 /// is used up and nothing else is wrong. Heat is no other fault.
 fn warns_of_endurance_only(input: &Input<'_>) -> bool {
     const OTHERS: u8 =
-        CriticalWarning::KNOWN & !(CriticalWarning::RELIABILITY | CriticalWarning::TEMPERATURE);
+        CriticalWarning::DEFINED & !(CriticalWarning::RELIABILITY | CriticalWarning::TEMPERATURE);
     let value = |field| number(input.facts, field);
     let spare = value(Field::Spare).filter(|spare| *spare > 0);
     let is_left = spare.is_some() && spare >= value(Field::SpareThreshold);

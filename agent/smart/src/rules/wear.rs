@@ -66,7 +66,7 @@ pub fn wear(facts: &Facts) -> Option<Wear> {
 
 /// Meaning of an attribute for the life of a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tells {
+enum LifeMeaning {
     /// The percentage left.
     Left,
     /// The percentage used.
@@ -79,9 +79,9 @@ enum Tells {
 
 /// Names of attributes by their meaning, the most reliable one first: beginnings of names in smartctl's database, in lower case. By name,
 /// because the numbers 169, 177, 202, 231 and 233 mean different things on different drives.
-const LIFE: [(Tells, &[&str]); 4] = [
+const LIFE: [(LifeMeaning, &[&str]); 4] = [
     (
-        Tells::Left,
+        LifeMeaning::Left,
         &[
             "ssd_life_left",
             "lifetime_left",
@@ -98,7 +98,7 @@ const LIFE: [(Tells, &[&str]); 4] = [
         ],
     ),
     (
-        Tells::Used,
+        LifeMeaning::Used,
         &[
             "percent_life_used",
             "percent_lifetime_used",
@@ -108,9 +108,9 @@ const LIFE: [(Tells, &[&str]); 4] = [
             "drivelife_used",
         ],
     ),
-    (Tells::UsedInHundredths, &["perc_write/erase_count"]),
+    (LifeMeaning::UsedInHundredths, &["perc_write/erase_count"]),
     (
-        Tells::LeftByValue,
+        LifeMeaning::LeftByValue,
         &["media_wearout_indicator", "wear_leveling_count"],
     ),
 ];
@@ -121,13 +121,15 @@ const COUNTS_UP: u8 = 230;
 const FLAGS: u64 = 3;
 
 /// Returns the meaning of an attribute for the drive's life; None if it has none.
-fn life_meaning(attribute: &Attribute) -> Option<Tells> {
+fn life_meaning(attribute: &Attribute) -> Option<LifeMeaning> {
     let name = attribute.name.to_lowercase().replace('-', "_");
     let (meaning, _) = LIFE
         .iter()
         .find(|(_, names)| names.iter().any(|prefix| name.starts_with(prefix)))?;
     match meaning {
-        Tells::LeftByValue if attribute.id == COUNTS_UP => Some(Tells::UsedInHundredths),
+        LifeMeaning::LeftByValue if attribute.id == COUNTS_UP => {
+            Some(LifeMeaning::UsedInHundredths)
+        }
         other => Some(*other),
     }
 }
@@ -138,19 +140,19 @@ fn is_of_wear(attribute: &Attribute) -> bool {
 
 fn by_name(ata: &Ata) -> Option<u64> {
     let in_order = [
-        Tells::Left,
-        Tells::Used,
-        Tells::UsedInHundredths,
-        Tells::LeftByValue,
+        LifeMeaning::Left,
+        LifeMeaning::Used,
+        LifeMeaning::UsedInHundredths,
+        LifeMeaning::LeftByValue,
     ];
     in_order.into_iter().find_map(|wanted| {
         let attributes = ata.attributes.iter();
         let mut of_kind = attributes.filter(|attribute| life_meaning(attribute) == Some(wanted));
         of_kind.find_map(|attribute| match wanted {
-            Tells::Left => left(attribute, ata).map(|left| 100 - left),
-            Tells::Used => used(attribute),
-            Tells::UsedInHundredths => in_hundredths(attribute),
-            Tells::LeftByValue => percent(attribute)
+            LifeMeaning::Left => left(attribute, ata).map(|left| 100 - left),
+            LifeMeaning::Used => used(attribute),
+            LifeMeaning::UsedInHundredths => in_hundredths(attribute),
+            LifeMeaning::LeftByValue => percent(attribute)
                 .filter(|left| *left > 0)
                 .map(|left| 100 - left),
         })
@@ -209,7 +211,7 @@ fn used(attribute: &Attribute) -> Option<u64> {
 fn in_hundredths(attribute: &Attribute) -> Option<u64> {
     let (low, high) = (attribute.raw16(), attribute.raw >> 32);
     let value = percent(attribute).filter(|value| (1..100).contains(value));
-    let is_wearout = life_meaning(attribute) == Some(Tells::UsedInHundredths)
+    let is_wearout = life_meaning(attribute) == Some(LifeMeaning::UsedInHundredths)
         && attribute.name.to_lowercase().starts_with("media_wearout");
     if attribute.raw == 0 {
         return value.filter(|_| is_wearout);

@@ -13,8 +13,8 @@ use crate::{
 };
 
 /// Agents that are asked at a time, and at most for one answer.
-const ASKED_AT_A_TIME: usize = 16;
-const ASKED: usize = 256;
+const CONCURRENT_REQUESTS: usize = 16;
+const MAX_AGENTS: usize = 256;
 /// Most entries of each list of an answer.
 const ENTRIES: usize = 1000;
 
@@ -58,11 +58,11 @@ impl AgentsSource {
             moves || copying.contains_key(agent.node())
         });
         let moving: Vec<Arc<Agent>> = moving.collect();
-        activity.more |= moving.len() > ASKED;
-        let mut rest = moving.into_iter().take(ASKED);
+        activity.more |= moving.len() > MAX_AGENTS;
+        let mut rest = moving.into_iter().take(MAX_AGENTS);
         let mut requests = JoinSet::new();
         loop {
-            while requests.len() < ASKED_AT_A_TIME
+            while requests.len() < CONCURRENT_REQUESTS
                 && let Some(agent) = rest.next()
             {
                 let copies = copying.remove(agent.node()).unwrap_or_default();

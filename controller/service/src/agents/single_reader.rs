@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 thread_local! {
-    static LOOKING: Cell<bool> = const { Cell::new(false) };
+    static READING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Marks the current thread as reading an inventory, until it is dropped.
@@ -14,7 +14,7 @@ pub(super) struct SingleReader(());
 impl SingleReader {
     /// Begins a read. Panics in debug builds if the thread is reading one already.
     pub(super) fn begin() -> Self {
-        let reading = LOOKING.replace(true);
+        let reading = READING.replace(true);
         debug_assert!(!reading, "an inventory is looked at while one is looked at");
         Self(())
     }
@@ -22,7 +22,7 @@ impl SingleReader {
 
 impl Drop for SingleReader {
     fn drop(&mut self) {
-        LOOKING.set(false);
+        READING.set(false);
     }
 }
 

@@ -216,7 +216,7 @@ fn a_list_is_shown_again_when_it_has_changed() {
         "--socket",
         socket.to_str().unwrap(),
     ];
-    let Command::Ask(command) = Cli::try_parse_from(words).unwrap().command else {
+    let Command::Client(command) = Cli::try_parse_from(words).unwrap().command else {
         panic!("not a question");
     };
     let mut reader = Reader(2, Vec::new());
@@ -415,7 +415,7 @@ fn a_narrow_terminal_leaves_columns_out_and_reports_them() {
     let socket = served.socket();
     let shown = |list: &str, width: usize| {
         let words = ["x", list, "--socket", socket.to_str().unwrap()];
-        let Command::Ask(command) = Cli::try_parse_from(words).unwrap().command else {
+        let Command::Client(command) = Cli::try_parse_from(words).unwrap().command else {
             panic!("not a question");
         };
         let terminal = Terminal {
@@ -540,7 +540,7 @@ fn a_reader_that_hangs_up_is_distinguished_from_an_error() {
     let served = cluster().serve();
     let socket = served.socket();
     let line = ["x", "volumes", "--socket", socket.to_str().unwrap()];
-    let Command::Ask(command) = Cli::try_parse_from(line).unwrap().command else {
+    let Command::Client(command) = Cli::try_parse_from(line).unwrap().command else {
         panic!("not a question");
     };
     let error = execute(&command, &mut Gone, &mut Vec::new()).unwrap_err();

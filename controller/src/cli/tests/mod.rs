@@ -50,7 +50,7 @@ fn run_cli(socket: &Path, line: &[&str]) -> CommandOutput {
     if line.get(1) != Some(&"remember") {
         words.extend(["--socket", socket]);
     }
-    let Command::Ask(command) = Cli::try_parse_from(words).unwrap().command else {
+    let Command::Client(command) = Cli::try_parse_from(words).unwrap().command else {
         panic!("not a question");
     };
     let (mut out, mut notes) = (Vec::new(), Vec::new());

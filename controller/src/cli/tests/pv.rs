@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::{
     super::{
-        Ask,
+        ClientCommand,
         args::{PvArgs, VolumeCommand},
     },
     fake::Fake,
@@ -32,7 +32,7 @@ fn args(line: &[&str]) -> PvArgs {
     let mut words = vec!["x", "volume", "pv"];
     words.extend(line);
     match Cli::try_parse_from(words).unwrap().command {
-        Command::Ask(Ask::Volume(VolumeCommand::Pv(args))) => args,
+        Command::Client(ClientCommand::Volume(VolumeCommand::Pv(args))) => args,
         other => panic!("{other:?}"),
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use drivebay_hwtests::{Agent, Shelf, Trouble, agent, tree, wait};
 
-use crate::say;
+use crate::print;
 
 /// Returns the file in which a kept demo records its agent's process id.
 fn note(dir: &Path) -> PathBuf {
@@ -25,19 +25,19 @@ pub(crate) fn leave(agent: Agent, shelf: &mut Shelf) -> Result<(), Trouble> {
     shelf.keep();
     let socket = settings.agent_socket().display().to_string();
     let config = settings.config().display().to_string();
-    say::chapter("Left running");
-    say::line("drives", &format!("{program} drives --socket {socket}"));
-    say::line("volumes", &format!("{program} volumes --socket {socket}"));
-    say::line(
+    print::chapter("Left running");
+    print::line("drives", &format!("{program} drives --socket {socket}"));
+    print::line("volumes", &format!("{program} volumes --socket {socket}"));
+    print::line(
         "claim plan",
         &format!("{program} claim-plan --config {config}"),
     );
-    say::line(
+    print::line(
         "CSI",
         &format!("unix://{}", settings.csi_socket().display()),
     );
-    say::line("log", &settings.log_file().display().to_string());
-    say::line("stop it", &format!("hwtests/demo --stop {}", dir.display()));
+    print::line("log", &settings.log_file().display().to_string());
+    print::line("stop it", &format!("hwtests/demo --stop {}", dir.display()));
     Ok(())
 }
 

@@ -12,7 +12,7 @@
 )]
 
 mod keep;
-mod say;
+mod print;
 mod story;
 
 use std::{path::PathBuf, process::ExitCode, time::Instant};
@@ -88,24 +88,24 @@ async fn demo(keep: bool) -> Result<(), Trouble> {
             .map_err(|missing| Trouble::new(missing.reason))?;
     }
     let start = Instant::now();
-    say::chapter("A shelf of drives");
+    print::chapter("A shelf of drives");
     let mut shelf = stock().await?;
     for drive in shelf.drives() {
-        say::line(&drive.kernel_name, &say::drive(&drive.name, drive.bytes));
+        print::line(&drive.kernel_name, &print::drive(&drive.name, drive.bytes));
     }
 
-    say::chapter("The agent");
+    print::chapter("The agent");
     let mut settings = Settings::new(shelf.dir(), &shelf.pattern());
     settings.placement.clear();
     settings.log = "info".to_owned();
     let agent = Agent::start(settings).await?;
-    say::line("pid", &agent.pid().to_string());
-    say::line(
+    print::line("pid", &agent.pid().to_string());
+    print::line(
         "CSI socket",
         &agent.settings().csi_socket().display().to_string(),
     );
-    say::line("config", &agent.settings().config().display().to_string());
-    say::line("log", &agent.settings().log_file().display().to_string());
+    print::line("config", &agent.settings().config().display().to_string());
+    print::line("log", &agent.settings().log_file().display().to_string());
 
     if let Err(trouble) = story::run(&agent, &shelf, keep).await {
         return Err(Trouble::new(format!("{trouble}\n{}", agent.log_tail())));
@@ -115,17 +115,17 @@ async fn demo(keep: bool) -> Result<(), Trouble> {
         return Ok(());
     }
 
-    say::chapter("The end");
+    print::chapter("The end");
     let mut agent = agent;
     let took = agent.stop()?;
-    say::line("agent", &format!("stopped in {} ms", took.as_millis()));
+    print::line("agent", &format!("stopped in {} ms", took.as_millis()));
     let dir = shelf.dir().to_owned();
     drop(shelf);
     let left = drivebay_hwtests::tree::leftovers(&dir);
     if !left.is_empty() {
         return Err(Trouble::new(format!("left behind: {}", left.join("; "))));
     }
-    say::line("left behind", "nothing mounted, nothing looped");
+    print::line("left behind", "nothing mounted, nothing looped");
     println!("\nDone in {:.1} s.", start.elapsed().as_secs_f64());
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::{
 use drivebay_hwtests::{Agent, Csi, GIB, MIB, Shelf, Trouble, csi, digest, tree};
 use drivebay_proto::csi::{Volume, VolumeCapability, volume_usage::Unit};
 
-use crate::say;
+use crate::print;
 
 /// Longest time to erase a few GiB of a sparse file.
 const ERASE_LIMIT: Duration = Duration::from_secs(120);
@@ -30,18 +30,18 @@ pub(crate) async fn run(agent: &Agent, shelf: &Shelf, keep: bool) -> Result<(), 
     show_drives(agent, shelf).await?;
     let untouched = others(shelf)?;
 
-    say::chapter("Create, stage, publish");
+    print::chapter("Create, stage, publish");
     let raw = place(&csi, shelf, "demo-raw", GIB, csi::block()).await?;
     let data = place(&csi, shelf, "demo-data", 2 * GIB, csi::mount("xfs")).await?;
 
-    say::chapter("Write, read back");
+    print::chapter("Write, read back");
     filesystem(&csi, &data).await?;
     block(&csi, &raw).await?;
 
-    say::chapter("Expand online, while mounted");
+    print::chapter("Expand online, while mounted");
     expand(&csi, &data).await?;
 
-    say::chapter("The tables");
+    print::chapter("The tables");
     table(agent, &["drives"])?;
     println!();
     table(agent, &["volumes"])?;
@@ -49,17 +49,17 @@ pub(crate) async fn run(agent: &Agent, shelf: &Shelf, keep: bool) -> Result<(), 
         return Ok(());
     }
 
-    say::chapter("Delete");
+    print::chapter("Delete");
     for volume in [&data, &raw] {
         csi.unpublish(&volume.id, &volume.target).await?;
         csi.unstage(&volume.id, &volume.staging).await?;
         csi.delete(&volume.id).await?;
-        say::line("deleted", &volume.id);
+        print::line("deleted", &volume.id);
     }
     erased(agent).await?;
     let still = others(shelf)?;
     check(still == untouched, "the refused drives changed")?;
-    say::line("refused drives", "unchanged, byte for byte");
+    print::line("refused drives", "unchanged, byte for byte");
     let mounted = tree::mounts_of(shelf.dir()).len();
     check(mounted == 0, &format!("{mounted} mounts are left"))
 }
@@ -74,7 +74,7 @@ fn check(so: bool, otherwise: &str) -> Result<(), Trouble> {
 
 /// Shows the drives that the agent found, and its reasons to reject two of them.
 async fn show_drives(agent: &Agent, shelf: &Shelf) -> Result<(), Trouble> {
-    say::chapter("Found");
+    print::chapter("Found");
     let inventory = csi::inventory(&agent.settings().agent_socket()).await?;
     let expected = [None, None, Some("Filesystem"), Some("NotBlank")];
     for (drive, expected) in shelf.drives().iter().zip(expected) {
@@ -83,16 +83,16 @@ async fn show_drives(agent: &Agent, shelf: &Shelf) -> Result<(), Trouble> {
             .iter()
             .find(|entry| entry.kernel_name == drive.kernel_name)
             .ok_or_else(|| Trouble::new(format!("{} was not found", drive.kernel_name)))?;
-        say::line(
+        print::line(
             &drive.kernel_name,
             &format!(
                 "{} {}",
-                say::drive(&drive.name, entry.size_bytes),
+                print::drive(&drive.name, entry.size_bytes),
                 entry.state
             ),
         );
         for reject in &entry.rejects {
-            say::line(
+            print::line(
                 "",
                 &format!("  refused: {} - {}", reject.code, reject.detail),
             );
@@ -140,9 +140,9 @@ async fn place(
     csi.publish(&id, &staging, &target, &capability, false)
         .await?;
     let published = start.elapsed();
-    let size = say::size(u64::try_from(capacity_bytes).unwrap_or(0));
-    say::line(name, &format!("{size}, {id}"));
-    say::line(
+    let size = print::size(u64::try_from(capacity_bytes).unwrap_or(0));
+    print::line(name, &format!("{size}, {id}"));
+    print::line(
         "",
         &format!(
             "created in {} ms, staged in {} ms, published in {} ms",
@@ -151,7 +151,7 @@ async fn place(
             (published - staged).as_millis()
         ),
     );
-    say::line("", &format!("at {}", target.display()));
+    print::line("", &format!("at {}", target.display()));
     Ok(Shown {
         id,
         capability,
@@ -186,7 +186,7 @@ async fn filesystem(csi: &Csi, volume: &Shown) -> Result<(), Trouble> {
         fs::read(&file)? == written,
         "the file does not read back as written",
     )?;
-    say::line(
+    print::line(
         "demo-data",
         &format!(
             "64 MiB in a file read back, fingerprint {:016x}",
@@ -198,11 +198,11 @@ async fn filesystem(csi: &Csi, volume: &Shown) -> Result<(), Trouble> {
             Unit::Inodes => format!("inodes: {} of {} used", usage.used, usage.total),
             _ => format!(
                 "bytes: {} of {} used",
-                say::size(u64::try_from(usage.used).unwrap_or(0)),
-                say::size(u64::try_from(usage.total).unwrap_or(0))
+                print::size(u64::try_from(usage.used).unwrap_or(0)),
+                print::size(u64::try_from(usage.total).unwrap_or(0))
             ),
         };
-        say::line("", &text);
+        print::line("", &text);
     }
     Ok(())
 }
@@ -222,10 +222,10 @@ async fn block(csi: &Csi, volume: &Shown) -> Result<(), Trouble> {
         read == written,
         "the raw volume does not read back as written",
     )?;
-    say::line("demo-raw", "64 MiB at 512 MiB read back");
+    print::line("demo-raw", "64 MiB at 512 MiB read back");
     for usage in csi.stats(&volume.id, &volume.target).await?.usage {
-        let total = say::size(u64::try_from(usage.total).unwrap_or(0));
-        say::line("", &format!("bytes: {total} in all"));
+        let total = print::size(u64::try_from(usage.total).unwrap_or(0));
+        print::line("", &format!("bytes: {total} in all"));
     }
     Ok(())
 }
@@ -246,12 +246,12 @@ async fn expand(csi: &Csi, volume: &Shown) -> Result<(), Trouble> {
     let after = total(csi, volume).await?;
     check(after > before, "the filesystem did not grow")?;
     check(digest::of(&file)? == print, "the file changed")?;
-    say::line(
+    print::line(
         "demo-data",
         &format!(
             "filesystem {} -> {}, file unchanged",
-            say::size(before),
-            say::size(after)
+            print::size(before),
+            print::size(after)
         ),
     );
     Ok(())
@@ -278,7 +278,7 @@ fn table(agent: &Agent, args: &[&str]) -> Result<(), Trouble> {
     let program = Path::new(agent.program());
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     println!("   $ {name} {}", args.join(" "));
-    say::table(&text);
+    print::table(&text);
     Ok(())
 }
 
@@ -288,11 +288,11 @@ async fn erased(agent: &Agent) -> Result<(), Trouble> {
     loop {
         let inventory = csi::inventory(&agent.settings().agent_socket()).await?;
         if inventory.volumes.is_empty() {
-            say::line("erased", &format!("in {} ms", start.elapsed().as_millis()));
+            print::line("erased", &format!("in {} ms", start.elapsed().as_millis()));
             for class in &inventory.classes {
-                say::line(
+                print::line(
                     "free again",
-                    &format!("{} in class {}", say::size(class.free_bytes), class.name),
+                    &format!("{} in class {}", print::size(class.free_bytes), class.name),
                 );
             }
             return Ok(());

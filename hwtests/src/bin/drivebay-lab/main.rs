@@ -22,11 +22,11 @@ use drivebay_hwtests::{
 #[derive(Debug, Parser)]
 struct Args {
     #[command(subcommand)]
-    command: Ask,
+    command: LabCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Ask {
+enum LabCommand {
     /// Makes the snapshot of a booted guest, if there is none that fits.
     Snapshot,
     /// A guest to look around in, until its shell ends.
@@ -52,17 +52,17 @@ enum Ask {
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
-        Ask::Snapshot => image::Image::find()
+        LabCommand::Snapshot => image::Image::find()
             .and_then(|image| lab::snapshot::booted(&image))
             .map(drop),
-        Ask::Shell => shell(),
-        Ask::Run {
+        LabCommand::Shell => shell(),
+        LabCommand::Run {
             env,
             nvme,
             program,
             args,
         } => run(&env, &nvme, &program, &args),
-        Ask::Sweep => lab::rundir::sweep(),
+        LabCommand::Sweep => lab::rundir::sweep(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -22,7 +22,7 @@ use super::{
 };
 
 /// Longest pause between two comparisons of an expiry with the clock.
-const LOOK_AT_CLOCK: Duration = Duration::from_secs(60);
+const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Certificate, key and trusted CAs, as of the last time that the files were read completely and were valid. Clones share them.
@@ -192,8 +192,8 @@ impl Credentials {
                 Some(Err(error)) => return error.to_string(),
                 None => return TlsError::NoChain.to_string(),
             };
-            // At most `LOOK_AT_CLOCK`, since the clock may be set. A certificate is valid until the end of its last second.
-            let wait = (left + SECOND).min(LOOK_AT_CLOCK);
+            // At most `CLOCK_INTERVAL`, since the clock may be set. A certificate is valid until the end of its last second.
+            let wait = (left + SECOND).min(CLOCK_INTERVAL);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 changed = changes.changed() => {

@@ -9,9 +9,9 @@ use std::{
 };
 
 use drivebay_common::{
-    ask::AskError,
     cli::{INTERRUPTED, LEFT_WAITING, NOBODY, USAGE, WRONG, operator},
     progress::Progress,
+    query::QueryError,
     terminal::Terminal,
 };
 use drivebay_proto::{
@@ -44,14 +44,14 @@ pub trait MovesClient {
     fn move_volumes(
         &mut self,
         request: MoveVolumesRequest,
-    ) -> impl Future<Output = Result<MoveVolumesResponse, AskError>>;
+    ) -> impl Future<Output = Result<MoveVolumesResponse, QueryError>>;
 
     fn cancel_moves(
         &mut self,
         request: CancelMovesRequest,
-    ) -> impl Future<Output = Result<CancelMovesResponse, AskError>>;
+    ) -> impl Future<Output = Result<CancelMovesResponse, QueryError>>;
 
-    fn list_moves(&mut self) -> impl Future<Output = Result<ListMovesResponse, AskError>>;
+    fn list_moves(&mut self) -> impl Future<Output = Result<ListMovesResponse, QueryError>>;
 }
 
 /// Command that moves volumes; determines the wording of messages.
@@ -100,7 +100,7 @@ pub struct Answer {
 #[derive(Debug, thiserror::Error)]
 pub enum MovesError {
     #[error(transparent)]
-    Client(#[from] AskError),
+    Client(#[from] QueryError),
     #[error("{NOBODY}")]
     Nobody,
     /// All reasons, one per line.
@@ -109,7 +109,7 @@ pub enum MovesError {
     #[error("{source}\nThe moves are recorded and go on without this command: {commands}")]
     Lost {
         #[source]
-        source: AskError,
+        source: QueryError,
         commands: String,
     },
 }
@@ -174,7 +174,11 @@ pub async fn run(client: &mut impl MovesClient, order: &Order<'_>) -> Result<Ans
 }
 
 /// Returns a refusal with all reasons, as the plan has them; any other error unchanged.
-async fn reasons(client: &mut impl MovesClient, order: &Order<'_>, error: AskError) -> MovesError {
+async fn reasons(
+    client: &mut impl MovesClient,
+    order: &Order<'_>,
+    error: QueryError,
+) -> MovesError {
     if !error.is_refusal() {
         return error.into();
     }
@@ -466,7 +470,7 @@ async fn follow(
     in_use: BTreeMap<String, bool>,
     mut shown: Shown,
     interrupt: impl Future<Output = ()>,
-) -> Result<(End, Vec<Awaited>), AskError> {
+) -> Result<(End, Vec<Awaited>), QueryError> {
     let mut interrupt = pin!(interrupt);
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

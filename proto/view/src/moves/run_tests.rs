@@ -19,7 +19,7 @@ impl MovesClient for Fake {
     async fn move_volumes(
         &mut self,
         request: MoveVolumesRequest,
-    ) -> Result<MoveVolumesResponse, AskError> {
+    ) -> Result<MoveVolumesResponse, QueryError> {
         self.requests.push(request);
         Ok(self.planned.clone())
     }
@@ -27,12 +27,12 @@ impl MovesClient for Fake {
     async fn cancel_moves(
         &mut self,
         request: CancelMovesRequest,
-    ) -> Result<CancelMovesResponse, AskError> {
+    ) -> Result<CancelMovesResponse, QueryError> {
         assert_eq!(request.by, "ann");
         Ok(self.cancelled.clone())
     }
 
-    async fn list_moves(&mut self) -> Result<ListMovesResponse, AskError> {
+    async fn list_moves(&mut self) -> Result<ListMovesResponse, QueryError> {
         let moves = match self.lists.len() {
             0 | 1 => self.lists.front().cloned().unwrap_or_default(),
             _ => self.lists.pop_front().unwrap_or_default(),

@@ -13,7 +13,7 @@ use crate::{
     affected::{
         fsmap::{Owner, owners, with_gaps},
         name,
-        work::{Asking, Work, cannot, metadata_or_free},
+        work::{Lookup, Work, cannot, metadata_or_free},
     },
     device::HEAD_BYTES,
     tools::idle::{self, End},
@@ -55,7 +55,7 @@ impl Work<'_> {
             });
             return held.collect();
         };
-        let mut lookups: Vec<Asking> = Vec::new();
+        let mut lookups: Vec<Lookup> = Vec::new();
         // Pieces that the kernel reports only as used, or not at all.
         let mut open: Vec<(Extent, bool)> = Vec::new();
         for piece in pieces {
@@ -112,7 +112,7 @@ impl Work<'_> {
     }
 
     /// Finds owners with debugfs, which reads the device through the page cache: what is not yet written back is there.
-    fn owners_of_blocks(&mut self, blocks: &[(u64, Extent, bool)]) -> Result<Vec<Asking>, String> {
+    fn owners_of_blocks(&mut self, blocks: &[(u64, Extent, bool)]) -> Result<Vec<Lookup>, String> {
         let numbers: BTreeSet<u64> = blocks.iter().map(|(block, ..)| *block).collect();
         let list: Vec<String> = numbers.iter().map(u64::to_string).collect();
         let output = self.debugfs(&format!("icheck {}", list.join(" ")), true)?;

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 
 use crate::affected::{
     fsmap::{Owner, gaps, owners, with_gaps},
-    work::{Asking, Work, cannot, metadata_or_free},
+    work::{Lookup, Work, cannot, metadata_or_free},
 };
 use drivebay_model::{Extent, unreadable::Holds};
 use drivebay_sys::{fsmap::Record, path::Directory};
 
 impl Work<'_> {
     pub(crate) fn xfs(&mut self, pieces: &[Extent], root: &Directory) -> Vec<(Extent, Holds)> {
-        let mut lookups: Vec<Asking> = Vec::new();
+        let mut lookups: Vec<Lookup> = Vec::new();
         for piece in pieces {
             match owners_in_xfs(*piece, |piece| self.records(root, piece)) {
                 Err(error) => {

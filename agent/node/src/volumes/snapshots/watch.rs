@@ -19,7 +19,7 @@ pub(super) const EVERY: Duration = Duration::from_secs(10);
 /// The kernel answers at once, unless it waits for the drive.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Recording losses reads the drive and writes its LVM metadata. Polls of other drives wait for it.
-const LOOK_DEADLINE: Duration = Duration::from_secs(60);
+const READ_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Backoff after failed attempts to record losses on a drive.
 const RETRY: Rest = Rest {
@@ -176,7 +176,7 @@ impl Volumes {
         };
         let worker = (&drive.id, Slot::Foreground);
         let snapshots: BTreeSet<Uuid> = lost.iter().map(|one| one.record.uuid).collect();
-        match self.node.run(worker, job, LOOK_DEADLINE).await {
+        match self.node.run(worker, job, READ_DEADLINE).await {
             Ok(contents) => {
                 let mut all = contents.volumes.iter().flat_map(|placed| &placed.snapshots);
                 let is_left =

@@ -12,7 +12,7 @@ use super::{LISTED, Table, Times, timed};
 
 const DRIVES: [usize; 2] = [8, 64];
 /// Interval of polling the controller.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 pub(crate) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
     if program::controller().is_err() {
@@ -55,7 +55,7 @@ async fn of(drives: usize, rounds: usize) -> Result<Times, Trouble> {
 async fn becomes(pair: &Pair, is: impl Fn(i64) -> bool) -> Result<(), Trouble> {
     let polling = async {
         while !is(pair.csi.capacity().await?) {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     };

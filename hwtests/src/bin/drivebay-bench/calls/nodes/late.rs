@@ -16,7 +16,7 @@ const VOLUMES: usize = 16;
 /// Delay of each request; shown in the table.
 const LATE: Duration = Duration::from_millis(5);
 /// Interval of counting.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 pub(crate) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
     let mut wall = Pair::default();
@@ -69,7 +69,7 @@ async fn of(at_once: usize) -> Result<(Duration, Vec<usize>), Trouble> {
             while !done.load(Ordering::Relaxed) {
                 let at_work = drives.iter().filter(|drive| drive.delayed() > 0);
                 counted.push(at_work.count());
-                thread::sleep(LOOK);
+                thread::sleep(POLL_INTERVAL);
             }
             counted
         })

@@ -20,7 +20,7 @@ use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, replay, wait};
 use drivebay_proto::{agent as wire, csi as api};
 
 /// Time limit: a drive is polled within seconds of a rescan.
-const ASKED: Duration = Duration::from_secs(60);
+const POLL_LIMIT: Duration = Duration::from_secs(60);
 
 /// Starts a rig with one drive, whose SMART answers are replayed.
 async fn rig(pending: u64) -> (Rig, PathBuf) {
@@ -34,7 +34,7 @@ async fn rig(pending: u64) -> (Rig, PathBuf) {
 }
 
 async fn has_verdict(rig: &Rig, verdict: &str) -> wire::Drive {
-    wait::until_async(ASKED, &format!("the drive is {verdict}"), async || {
+    wait::until_async(POLL_LIMIT, &format!("the drive is {verdict}"), async || {
         rig.agent.run_command(&["rescan"]).unwrap();
         let drive = rig.drive("a").await?;
         (drive.verdict == verdict).then_some(drive)
@@ -157,7 +157,7 @@ async fn a_failing_drive_is_reported_everywhere_until_it_is_acknowledged_and_aga
 
     // The verdict is kept, though the answers are good again.
     replay::pending_sectors(&place, 0);
-    let text = wait::until_async(ASKED, "the drive has answered again", async || {
+    let text = wait::until_async(POLL_LIMIT, "the drive has answered again", async || {
         rig.agent.run_command(&["rescan"]).unwrap();
         let drive = rig.drive("a").await?;
         let report = drive.health?.smart?;
@@ -249,7 +249,7 @@ async fn a_failing_drive_is_reported_everywhere_until_it_is_acknowledged_and_aga
     assert!(rig.agent.run_command(&confirmed).unwrap().status.success());
     assert!(storage(&rig).await.is_empty());
     replay::pending_sectors(&place, 1);
-    wait::until_async(ASKED, "the new finding counts", async || {
+    wait::until_async(POLL_LIMIT, "the new finding counts", async || {
         rig.agent.run_command(&["rescan"]).unwrap();
         (storage(&rig).await == ["DriveFailing"]).then_some(())
     })
@@ -281,7 +281,7 @@ async fn an_operators_verdict_counts_and_is_shown_with_what_it_hides() {
     )
     .unwrap();
     rig.start_again().await;
-    let drive = wait::until_async(ASKED, "the override is told", async || {
+    let drive = wait::until_async(POLL_LIMIT, "the override is told", async || {
         rig.agent.run_command(&["rescan"]).unwrap();
         let drive = rig.drive("a").await?;
         let otherwise = drive
@@ -349,7 +349,7 @@ async fn a_failing_drive_is_refused_right_after_a_restart_and_its_findings_keep_
             printed(&wrong)
         );
         replay::release(&place);
-        wait::until_async(ASKED, "the drive was polled", async || {
+        wait::until_async(POLL_LIMIT, "the drive was polled", async || {
             rig.agent.run_command(&["rescan"]).unwrap();
             let drive = rig.drive("a").await?;
             (polls(&drive) == ("BAD", "polled")).then_some(())
@@ -386,7 +386,7 @@ async fn health_lists_drives_that_were_not_polled_and_does_not_report_all_well()
     // The last known verdict is good: the drive accepts volumes.
     rig.csi.create("v", 64 * MIB, &csi::block()).await.unwrap();
     replay::release(&place);
-    wait::until_async(ASKED, "the drive was polled", async || {
+    wait::until_async(POLL_LIMIT, "the drive was polled", async || {
         rig.agent.run_command(&["rescan"]).unwrap();
         let health = rig.agent.run_command(&["health"]).unwrap();
         (health.status.code() == Some(0)).then_some(())
@@ -426,7 +426,7 @@ async fn a_drive_of_which_nothing_is_known_takes_no_volume_before_its_first_poll
         replay::hold(&place);
     })
     .await;
-    wait::until_async(ASKED, "it is not waited for any more", async || {
+    wait::until_async(POLL_LIMIT, "it is not waited for any more", async || {
         let drive = hangs.drive("b").await?;
         (polls(&drive) == ("UNKNOWN", "last-known")).then_some(())
     })
@@ -464,7 +464,7 @@ async fn findings_that_are_named_are_acknowledged_unless_one_got_worse_since() {
     };
     // The drive is polled again between the operator's view and the request.
     replay::pending_sectors(&place, 50);
-    wait::until_async(ASKED, "the drive has 50 pending sectors", async || {
+    wait::until_async(POLL_LIMIT, "the drive has 50 pending sectors", async || {
         rig.agent.run_command(&["rescan"]).unwrap();
         let now = rig.drive("a").await?.nameable_findings();
         now.iter().any(|one| one.value == 50).then_some(())

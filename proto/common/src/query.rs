@@ -32,7 +32,7 @@ pub struct Program {
 
 /// Reason for which a program gave no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum QueryError {
     #[error("no {} answers at {}. {}", program.name, socket.display(), program.advice)]
     Nobody {
         program: &'static Program,
@@ -76,7 +76,7 @@ pub enum AskError {
     },
 }
 
-impl AskError {
+impl QueryError {
     /// True if no answer came, so that a further call would get none either.
     pub fn is_absence(&self) -> bool {
         matches!(
@@ -118,7 +118,7 @@ impl CalledProgram {
     pub async fn dial(
         program: &'static Program,
         socket: &Path,
-    ) -> Result<(Self, Channel), AskError> {
+    ) -> Result<(Self, Channel), QueryError> {
         let called = Self {
             program,
             socket: socket.to_owned(),
@@ -129,8 +129,8 @@ impl CalledProgram {
             .map_err(|source| {
                 let socket = socket.to_owned();
                 match source.is_denied() {
-                    true => AskError::Denied { program, socket },
-                    false => AskError::Nobody {
+                    true => QueryError::Denied { program, socket },
+                    false => QueryError::Nobody {
                         program,
                         socket,
                         source,
@@ -145,7 +145,7 @@ impl CalledProgram {
     pub async fn answered<T>(
         &self,
         call: impl Future<Output = Result<T, Status>>,
-    ) -> Result<T, AskError> {
+    ) -> Result<T, QueryError> {
         self.answered_within(self.program.deadline, call).await
     }
 
@@ -154,7 +154,7 @@ impl CalledProgram {
         &self,
         limit: Duration,
         call: impl Future<Output = Result<T, Status>>,
-    ) -> Result<T, AskError> {
+    ) -> Result<T, QueryError> {
         let answer = timeout(limit, call).await.map_err(|_| self.silent(limit))?;
         answer.map_err(|status| match status.code() {
             // Codes of tonic itself when the connection breaks, before an answer or within one; a status of the peer has no source.
@@ -163,7 +163,7 @@ impl CalledProgram {
             {
                 self.ended()
             }
-            _ => AskError::Refused {
+            _ => QueryError::Refused {
                 program: self.program,
                 status: Box::new(status),
             },
@@ -171,24 +171,24 @@ impl CalledProgram {
     }
 
     /// Returns the error of a stream that ended early.
-    pub fn ended(&self) -> AskError {
-        AskError::Ended {
+    pub fn ended(&self) -> QueryError {
+        QueryError::Ended {
             program: self.program,
             socket: self.socket.clone(),
         }
     }
 
     /// Returns the error of an answer that cannot be used; `what` describes it.
-    pub fn senseless(&self, what: &'static str) -> AskError {
-        AskError::Senseless {
+    pub fn senseless(&self, what: &'static str) -> QueryError {
+        QueryError::Senseless {
             program: self.program,
             socket: self.socket.clone(),
             what,
         }
     }
 
-    fn silent(&self, limit: Duration) -> AskError {
-        AskError::Silent {
+    fn silent(&self, limit: Duration) -> QueryError {
+        QueryError::Silent {
             program: self.program,
             socket: self.socket.clone(),
             limit,

@@ -10,7 +10,7 @@ use drivebay_model::{DriveRef, Extent, FsType, RecordState, Snapshot, Volume, Vo
 use drivebay_node::{tasks::Tasks, volumes::Volumes};
 
 /// Interval of querying a filesystem again.
-pub(super) const ASK_AGAIN: Duration = Duration::from_secs(3600);
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(3600);
 /// Delay of the next query after a failed one.
 pub(super) const FAILED_AGAIN: Duration = Duration::from_secs(300);
 /// Least time between two queries of a filesystem.
