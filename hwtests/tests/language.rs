@@ -277,6 +277,47 @@ fn comments_have_no_private_idioms() {
     });
 }
 
+/// Names that say nothing of a value.
+const EMPTY_NAMES: [&str; 3] = ["told", "said", "asked"];
+
+/// Returns the `EMPTY_NAMES` that a line of code binds or declares, as a variable, field, parameter or function.
+fn empty_names(line: &str) -> Vec<&'static str> {
+    let code = line.split("//").next().unwrap_or_default();
+    // Every second part is a string literal, or, in a literal of several lines, a part of it.
+    let code: String = code.split('"').step_by(2).collect::<Vec<_>>().join("\"\"");
+    let word = |at: Option<char>| at.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let mut all = EMPTY_NAMES.to_vec();
+    all.retain(|name| {
+        code.match_indices(name).any(|(at, name)| {
+            !word(code[..at].chars().next_back()) && !word(code[at + name.len()..].chars().next())
+        })
+    });
+    all
+}
+
+#[test]
+fn names_say_what_a_value_holds() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut all = Vec::new();
+    for dir in ["agent", "controller", "proto", "deploy/pages", "hwtests"] {
+        files(&root.join(dir), "rs", "target", &mut all);
+    }
+    // The list of the names is here.
+    all.retain(|file| !file.ends_with("hwtests/tests/language.rs"));
+    let (mut count, mut wrong) = (0, Vec::new());
+    for file in all {
+        let name = file.strip_prefix(root).unwrap().display();
+        for (index, line) in fs::read_to_string(&file).unwrap().lines().enumerate() {
+            count += 1;
+            let names = empty_names(line).into_iter();
+            wrong.extend(names.map(|word| format!("{name}:{}: {word} in: {line}", index + 1)));
+        }
+    }
+    assert!(count > 100_000, "only {count} lines were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(empty_names("    let said = \"told\"; // asked"), ["said"]);
+}
+
 #[test]
 fn documents_have_no_private_idioms() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

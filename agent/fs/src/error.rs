@@ -40,11 +40,11 @@ pub enum FsError {
         source: Cause,
     },
     /// The request is for another mode or filesystem than the volume has.
-    #[error("volume {uuid} is {is}, asked for as {asked}")]
+    #[error("volume {uuid} is {is}, asked for as {requested}")]
     Incompatible {
         uuid: Uuid,
         is: String,
-        asked: String,
+        requested: String,
     },
     /// Another mount is at the path, or the right one with other options.
     #[error("{path} is mounted already, {how}")]

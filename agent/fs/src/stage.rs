@@ -237,12 +237,12 @@ impl Refusal {
             Self::NothingToRead => FsError::Incompatible {
                 uuid,
                 is: "not formatted yet".to_owned(),
-                asked: "read-only".to_owned(),
+                requested: "read-only".to_owned(),
             },
             Self::Incompatible { is } => FsError::Incompatible {
                 uuid,
                 is,
-                asked: fs_type.to_string(),
+                requested: fs_type.to_string(),
             },
         }
     }

@@ -118,7 +118,7 @@ fn block(
     let incompatible = |is: String| FsError::Incompatible {
         uuid: job.uuid,
         is,
-        asked: "a block volume".to_owned(),
+        requested: "a block volume".to_owned(),
     };
     if placed.record.mode != Mode::Block {
         return Err(incompatible("a mount volume".to_owned()));
@@ -170,7 +170,7 @@ impl<'a> Staging<'a> {
         let incompatible = |is: &str, requested: &str| FsError::Incompatible {
             uuid: job.uuid,
             is: is.to_owned(),
-            asked: requested.to_owned(),
+            requested: requested.to_owned(),
         };
         if record.mode != Mode::Mount {
             return Err(incompatible("a block volume", "a mount volume"));

@@ -309,7 +309,7 @@ fn begin(
             unmounted: tracked.unmounted,
             news: tracked.news,
             suspected: tracked.suspected || tracked.checked.is_corrupt(),
-            asked: volumes.is_check_requested(*uuid),
+            requested: volumes.is_check_requested(*uuid),
             concluded: tracked.checked.conclusive.as_ref().map(|check| check.at),
             begun: tracked.checked.latest.as_ref().map(|check| check.at),
             share: share(*uuid),

@@ -297,7 +297,7 @@ mod tests {
                 VolumeError::Exists {
                     name: text(),
                     has: text(),
-                    asked: text(),
+                    requested: text(),
                 },
                 Code::AlreadyExists,
             ),

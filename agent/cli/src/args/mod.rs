@@ -126,7 +126,7 @@ Examples:
 Phases:
   waiting     for the volume to be unstaged, for its turn, or for another attempt; the line below says which
   copying     the data is being copied and compared
-  completing  the copy is whole; drives are being told that the volume lives on the new one
+  completing  the copy is whole; the drives record that the volume is on the new one
   moved       the volume lives on the new drive; the old place is kept for a while, then erased
   in-doubt    it is not known which place is newer, and none is served (`drivebay-agent volume prefer`)
 

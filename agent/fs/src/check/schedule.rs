@@ -74,7 +74,7 @@ pub struct Situation {
     /// True if the kernel log or the last check has errors of its filesystem.
     pub suspected: bool,
     /// True if an operator requested a check.
-    pub asked: bool,
+    pub requested: bool,
     /// Time of the last conclusive check.
     pub concluded: Option<u64>,
     /// Time at which the last check began.
@@ -104,7 +104,7 @@ const AGAIN: u64 = 3 * 3600;
 
 /// Returns the reason why a check is due; None if it is not.
 pub fn due(rules: &Rules, at: &Situation) -> Option<Occasion> {
-    if at.asked {
+    if at.requested {
         return Some(Occasion::Requested);
     }
     if !rules.enabled {
@@ -145,7 +145,7 @@ mod tests {
             unmounted: None,
             news: false,
             suspected: false,
-            asked: false,
+            requested: false,
             concluded: Some(NOW - 100),
             begun: Some(NOW - 100),
             share: 0.0,
@@ -316,7 +316,13 @@ mod tests {
         };
         assert_eq!(due(&off, &all), None);
         assert_eq!(
-            due(&off, &Situation { asked: true, ..all }),
+            due(
+                &off,
+                &Situation {
+                    requested: true,
+                    ..all
+                }
+            ),
             Some(Occasion::Requested)
         );
     }

@@ -45,13 +45,13 @@ pub enum VolumeError {
     #[error(transparent)]
     Unsupported(#[from] InvalidRequest),
     /// The name is taken by another kind of volume.
-    #[error("a volume named {name:?} exists with {has}, asked for with {asked}")]
+    #[error("a volume named {name:?} exists with {has}, asked for with {requested}")]
     Exists {
         name: String,
         /// Kind of the existing volume.
         has: String,
         /// Kind that was requested.
-        asked: String,
+        requested: String,
     },
     /// The name is taken by a snapshot of another volume.
     #[error("a snapshot named {name:?} exists already, of volume {volume}")]

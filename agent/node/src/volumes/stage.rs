@@ -188,6 +188,6 @@ pub(super) fn same_use(
     Err(VolumeError::Fs(RunError::Job(FsError::Incompatible {
         uuid: volume.uuid,
         is: is.to_owned(),
-        asked: wanted.to_owned(),
+        requested: wanted.to_owned(),
     })))
 }

@@ -71,7 +71,7 @@ pub(super) fn compare(
     Err(VolumeError::Exists {
         name: request.name.clone(),
         has: described(has, size, &kept, manual, copied),
-        asked: described(
+        requested: described(
             wanted,
             requested,
             &request.parameters,
