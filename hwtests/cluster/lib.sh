@@ -2,6 +2,7 @@
 
 CLUSTER_NEWEST=v1.37.2
 STATE_METRICS_VERSION=v2.18.0
+CNPG_VERSION=v1.30.0
 CLUSTER_PACKAGES=(containerd runc containernetworking-plugins conntrack iptables iproute2 openssl jq busybox-static
     procps util-linux mmdebstrap ca-certificates)
 
@@ -9,6 +10,15 @@ CLUSTER_PACKAGES=(containerd runc containernetworking-plugins conntrack iptables
 need_state_metrics() {
     need_go_program kube-state-metrics k8s.io/kube-state-metrics/v2 "$STATE_METRICS_VERSION"
     STATE_METRICS="$(realpath -m "$(target_dir)")/tools/kube-state-metrics"
+}
+
+# need_cnpg: CNPG_CRDS is the directory of CloudNativePG's CRDs.
+need_cnpg() {
+    local go
+    go=$(go_program) || exit 1
+    CNPG_CRDS=$(cd / && "$go" mod download -json "github.com/cloudnative-pg/cloudnative-pg@$CNPG_VERSION" |
+        sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')/config/crd/bases
+    [ -d "$CNPG_CRDS" ] || die "downloading CloudNativePG $CNPG_VERSION failed"
 }
 
 # cluster_auth DIRECTORY: a certificate authority, a certificate for each program, and what they dial with.

@@ -8,6 +8,8 @@
 
 #[path = "kubernetes_chart/configuration.rs"]
 mod configuration;
+#[path = "kubernetes_chart/databases.rs"]
+mod databases;
 #[path = "kubernetes_chart/operator.rs"]
 mod operator;
 #[path = "kubernetes_chart/quickstart.rs"]

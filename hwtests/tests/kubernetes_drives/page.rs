@@ -7,7 +7,7 @@ use drivebay_hwtests::kube::{
 };
 use serde_json::Value;
 
-use super::shown::drive_with_claim;
+use super::shown::drive_of_claim;
 
 const PORT: &str = "9813";
 
@@ -108,7 +108,7 @@ fn the_page_is_read_with_a_token_and_shows_claims_of_namespaces_that_its_user_ma
     assert_eq!(request("/api/fleet", &other).0, 401);
 
     let own = format!("{namespace}/data");
-    let object = drive_with_claim(&cluster, &own);
+    let object = drive_of_claim(&cluster, &own);
     let drive = object["status"]["drive"].as_str().unwrap().to_owned();
     let reader = token(&cluster, namespace, "reader", "drivebay");
     let (status, fleet) = request("/api/fleet", &reader);

@@ -7,7 +7,7 @@ use drivebay_hwtests::kube::{
 };
 use serde_json::Value;
 
-use super::shown::drive_with_claim;
+use super::shown::drive_of_claim;
 
 /// Runs the plugin through kubectl; returns its output, or that and the exit code in the text of the error.
 pub(super) fn plugin(cluster: &Cluster, words: &[&str]) -> Result<String, String> {
@@ -34,7 +34,7 @@ fn the_plugin_lists_and_acts_with_the_rights_of_its_user() {
     ]);
     it.runs("user");
     let claimed = format!("{}/data", it.name);
-    let object = drive_with_claim(cluster, &claimed);
+    let object = drive_of_claim(cluster, &claimed);
     let name = object["metadata"]["name"].as_str().unwrap();
     let device = object["status"]["device"].as_str().unwrap();
 
@@ -56,14 +56,6 @@ fn the_plugin_lists_and_acts_with_the_rights_of_its_user() {
     let mut all = drives["drives"].as_array().unwrap().iter();
     let listed = all.find(|drive| drive["name"] == name).unwrap();
     assert_eq!(listed["node"], "node-1", "{listed:#}");
-    let volumes = json(cluster, &["volumes", "--namespace", &it.name]);
-    let [volume] = volumes["volumes"].as_array().unwrap().as_slice() else {
-        panic!("{volumes:#}");
-    };
-    assert_eq!(
-        (&volume["claim"], &volume["drive"]),
-        (&claimed.into(), &name.into())
-    );
     println!(
         "{}",
         plugin(cluster, &["drives", "--output", "wide"]).unwrap()
@@ -82,6 +74,15 @@ fn the_plugin_lists_and_acts_with_the_rights_of_its_user() {
         let text = plugin(cluster, &["drives", &place]).unwrap();
         text.contains("Cordoned").then_some(())
     });
+    // The object was written for the cordon, with the claim.
+    let volumes = json(cluster, &["volumes", "--namespace", &it.name]);
+    let [volume] = volumes["volumes"].as_array().unwrap().as_slice() else {
+        panic!("{volumes:#}");
+    };
+    assert_eq!(
+        (&volume["claim"], &volume["drive"]),
+        (&claimed.into(), &name.into())
+    );
     let typo = plugin(cluster, &["cordon", "node-1:nvme9n9"]).unwrap_err();
     assert!(
         typo.contains("there is no drive") && typo.contains("exit status: 6"),

@@ -16,6 +16,18 @@ fn drives(cluster: &Cluster) -> Vec<Value> {
     cluster.list("default", &["drives"])
 }
 
+/// Returns the object of the drive that has the volume of this claim, NAMESPACE/NAME, by the controller's list: the object itself may
+/// name the claim a minute later.
+pub(super) fn drive_of_claim(cluster: &Cluster, claim: &str) -> Value {
+    wait::until(LIMIT, &format!("the volume of {claim} is listed"), || {
+        let volumes = cluster.query_controller(&["volumes"]);
+        let mut volumes = volumes["volumes"].as_array()?.iter();
+        let volume = volumes.find(|volume| volume["claim"] == claim)?;
+        let of = |drive: &Value| drive["status"]["drive"] == volume["drive"];
+        drives(cluster).into_iter().find(of)
+    })
+}
+
 /// Waits until a drive's object names this claim, NAMESPACE/NAME; returns the object.
 pub(super) fn drive_with_claim(cluster: &Cluster, claim: &str) -> Value {
     let has = |drive: &Value| {
@@ -159,7 +171,7 @@ fn a_missing_drive_keeps_its_object_with_a_condition() {
         pod("user", &[mounted("data", "/data")], IDLE),
     ]);
     it.runs("user");
-    let used = drive_with_claim(&cluster, &format!("{}/data", it.name));
+    let used = drive_of_claim(&cluster, &format!("{}/data", it.name));
     it.delete_pod("user");
     let name = used["metadata"]["name"].as_str().unwrap();
     let [_, _, conflict_since] = condition(&used, "Conflict");

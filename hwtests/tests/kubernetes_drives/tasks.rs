@@ -12,7 +12,7 @@ use drivebay_hwtests::{
 };
 use serde_json::{Value, json};
 
-use super::shown::drive_with_claim;
+use super::shown::drive_of_claim;
 
 /// Returns this time, by which an order is issued, as RFC 3339.
 fn issued(ago: Duration) -> String {
@@ -114,7 +114,7 @@ fn with_volume(it: &Scenario, set: &str) -> String {
     )]);
     it.runs(&format!("{set}-0"));
     let claimed = format!("{}/data-{set}-0", it.name);
-    name_of(&drive_with_claim(&it.cluster, &claimed))
+    name_of(&drive_of_claim(&it.cluster, &claimed))
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn each_operation_is_carried_out_by_a_task_and_shown_in_its_status() {
     assert_eq!(it.digest("db-0", "/data/letter", 8), digest);
     let claimed = format!("{}/data-db-0", it.name);
     let moved = wait::until(LIMIT, "the claim is on another drive", || {
-        let now = name_of(&drive_with_claim(cluster, &claimed));
+        let now = name_of(&drive_of_claim(cluster, &claimed));
         (now != drive).then_some(now)
     });
     it.kubectl(&["scale", "statefulset", "db", "--replicas=0"]);
@@ -252,7 +252,7 @@ fn each_operation_is_carried_out_by_a_task_and_shown_in_its_status() {
         let task = cluster.get("default", &["drivetask", "replace-1"]);
         task.is_null().then_some(())
     });
-    assert_eq!(name_of(&drive_with_claim(cluster, &claimed)), drive);
+    assert_eq!(name_of(&drive_of_claim(cluster, &claimed)), drive);
     carried_out(
         cluster,
         "uncordon-3",
