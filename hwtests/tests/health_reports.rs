@@ -136,7 +136,7 @@ async fn a_failing_drive_is_reported_everywhere_until_it_is_acknowledged_and_aga
     for part in [
         "BAD",
         "Current_Pending_Sector (197): 48, +48 since yesterday, limit 40",
-        "Temperature 31 C",
+        "Temperature 31 °C",
         "v (512 MiB, ready, in use): DriveFailing",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");

@@ -38,7 +38,7 @@ fn reading_of(name: &str, value: i64) -> agent::Reading {
 #[test]
 fn a_smart_value_is_shown_with_its_label_a_colon_and_its_unit() {
     for (name, value, expected) in [
-        ("temperature-celsius", 41, "Temperature: 41 C"),
+        ("temperature-celsius", 41, "Temperature: 41 °C"),
         ("power-on-hours", 8766, "Power_On_Hours: 8766 h (1y)"),
         ("ata-197", 12, "Current_Pending_Sector (197): 12"),
         ("of-a-newer-agent", 3, "of-a-newer-agent: 3"),

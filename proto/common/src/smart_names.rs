@@ -135,7 +135,7 @@ pub fn value(name: &str, value: i64) -> String {
         Count => value.to_string(),
         Bits => format!("0x{number:02x}"),
         Bytes => human_size(number),
-        Celsius => format!("{value} C"),
+        Celsius => format!("{value} °C"),
         Hours => format!("{value} h ({})", age(number)),
         Passed => if number == 1 { "passed" } else { "failed" }.to_owned(),
         Percent => format!("{value}%"),
@@ -144,7 +144,7 @@ pub fn value(name: &str, value: i64) -> String {
     }
 }
 
-/// Returns name and value, as "Temperature 31 C".
+/// Returns name and value, as "Temperature 31 °C".
 pub fn shown(name: &str, number: i64) -> String {
     format!("{} {}", label(name), value(name, number))
 }
@@ -168,8 +168,8 @@ mod tests {
     #[test]
     fn a_number_is_shown_by_smartctls_name_with_its_unit() {
         for (name, number, text) in [
-            ("temperature-celsius", 31, "Temperature 31 C"),
-            ("temperature-celsius", -5, "Temperature -5 C"),
+            ("temperature-celsius", 31, "Temperature 31 °C"),
+            ("temperature-celsius", -5, "Temperature -5 °C"),
             ("wear-percent", 103, "Percentage Used 103%"),
             ("power-on-hours", 40, "Power_On_Hours 40 h (1d16h)"),
             ("power-on-hours", 5000, "Power_On_Hours 5000 h (6mo)"),

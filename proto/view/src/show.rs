@@ -212,7 +212,7 @@ pub fn drive(
     let since = match health.smart.as_ref().map_or(0, |smart| smart.verdict_since) {
         0 => String::new(),
         since => format!(
-            ", by its own word for {}",
+            ", reported by the drive itself for {}",
             human_seconds(now.saturating_sub(since))
         ),
     };

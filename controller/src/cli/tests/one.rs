@@ -108,9 +108,9 @@ Drive wwn-0x5000b
   state      claimed
   class      bulk
   free       0 B of 0 B; largest piece 0 B
-  verdict    BAD, by its own word for 1d
+  verdict    BAD, reported by the drive itself for 1d
   SMART      answered 4m ago, as sat
-             Temperature 34 C
+             Temperature 34 °C
              Current_Pending_Sector (197): 48, +2 since yesterday, limit 40: PendingSectorsMany
 
 Findings:
@@ -139,7 +139,7 @@ Volumes on it:
     acknowledged.notes.clear();
     let text = show::drive(None, &acknowledged, &[], false, NOW, Terminal::NONE);
     for part in [
-        "verdict    BAD, acknowledged, by its own word for 1d\n",
+        "verdict    BAD, acknowledged, reported by the drive itself for 1d\n",
         "             acknowledged 2d ago by ann: cable\\u{1b}[2J (it takes new volumes), for another 2h\n",
         "\nAcknowledged:\n  PendingSectorsMany (for 2h): move the data off\n",
     ] {
