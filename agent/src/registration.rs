@@ -38,7 +38,7 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// Settings of the registration.
 #[derive(Debug, Clone)]
 pub struct RegistrationConfig {
-    /// The kubelet's `plugins_registry`.
+    /// The kubelet's directory `plugins_registry`, in which the registration socket is created. It must exist.
     pub dir: PathBuf,
     pub driver_name: String,
     /// The CSI socket as seen by this process; registration waits until it responds.

@@ -80,7 +80,7 @@ fn arguments(pid: i32) -> Vec<String> {
     all.skip(1).map(|word| word.trim().to_owned()).collect()
 }
 
-/// In KiB.
+/// Returns the private memory of a process, KiB.
 fn private(pid: i32) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let lines = rollup.lines().filter(|line| line.starts_with("Private_"));

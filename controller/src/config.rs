@@ -17,7 +17,7 @@ use drivebay_page::PageListen;
 use drivebay_service::{agents::AWAY_GRACE, tokens::Expected};
 use drivebay_view::kube::{ClaimRef, NameError, claim_ref};
 
-/// Default of --metrics.
+/// Default of `--metrics`: an address that other machines cannot reach.
 pub const DEFAULT_METRICS: &str = "127.0.0.1:9811";
 
 /// `drivebay-controller`.

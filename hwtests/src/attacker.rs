@@ -39,7 +39,7 @@ pub enum Attack {
 pub struct Attacker {
     /// Node id, also in its certificate.
     pub node: String,
-    /// Behaviour.
+    /// Misbehaviour towards the controller, the same on all connections.
     pub attack: Attack,
 }
 

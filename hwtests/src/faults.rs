@@ -56,7 +56,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Begins a fault.
+    /// Creates the row of a fault, which is not reported yet: `fault` describes it, `made` the method and the device.
     pub fn new(fault: &str, made: &str) -> Self {
         Self {
             row: Row {

@@ -20,7 +20,7 @@ use nix::{
 };
 use tempfile::TempDir;
 
-/// One mebibyte.
+/// Bytes in a mebibyte.
 pub const MIB: u64 = 1 << 20;
 
 /// A fixture could not be set up.
@@ -29,10 +29,10 @@ pub enum FixtureError {
     /// A system call on a file failed.
     #[error("fixture: {0}")]
     Io(#[from] io::Error),
-    /// A tool failed.
+    /// A tool could not be started, or ended with another exit status than 0.
     #[error("{command} failed: {output}")]
     Tool {
-        /// Command line.
+        /// Command line, in the debug format of `std::process::Command`.
         command: String,
         /// Output of the tool.
         output: String,

@@ -7,11 +7,11 @@ use crate::agent::descendants;
 /// Memory of one process, or the sum of several, in KiB.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Number of processes.
+    /// Number of processes in the sum; 1 for the result of `of`.
     pub processes: u64,
     /// Proportional set size: private pages, and the share of shared pages.
     pub pss: u64,
-    /// Private pages.
+    /// Private pages, clean and dirty.
     pub private: u64,
 }
 
@@ -51,7 +51,7 @@ impl Memory {
 /// Memory of an agent, its workers, and the tools that these run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tree {
-    /// The agent itself.
+    /// Memory of the agent's own process; zero if it could not be read.
     pub agent: Memory,
     /// The process that workers are forked from, if there is one.
     pub server: Memory,
@@ -85,7 +85,7 @@ impl Tree {
         tree
     }
 
-    /// Returns the sum.
+    /// Returns the sum over the agent, the server, the workers and the tools.
     pub fn all(&self) -> Memory {
         let mut all = self.agent;
         for part in [self.server, self.workers, self.tools] {

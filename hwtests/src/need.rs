@@ -8,9 +8,9 @@ use crate::tools;
 /// A requirement of a test.
 #[derive(Debug, Clone, Copy)]
 pub enum Need {
-    /// User 0.
+    /// Effective user id 0.
     Root,
-    /// Loop devices.
+    /// Loop devices: the kernel's driver, and /dev/loop-control.
     Loop,
     /// A program in PATH or a system directory.
     Tool(&'static str),

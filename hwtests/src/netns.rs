@@ -129,7 +129,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Returns its address.
+    /// Returns its IPv4 address: [`NET`], followed by the number of the host.
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
@@ -176,7 +176,10 @@ impl Host {
         self.switch.ip(&set).unwrap();
     }
 
-    /// Like [`Space::inside`].
+    /// Runs `work` in the host's network, like [`Space::inside`].
+    ///
+    /// # Panics
+    /// When `work` panics.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.space.inside(work)
     }

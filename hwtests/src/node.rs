@@ -39,15 +39,15 @@ pub struct Node {
 /// A volume with the paths that an orchestrator assigns.
 #[derive(Debug, Clone)]
 pub struct Placed {
-    /// CSI id.
+    /// `volume_id` in CSI calls for the volume.
     pub id: String,
-    /// Size in bytes.
+    /// Size after creation, bytes; an expansion does not change it.
     pub bytes: u64,
     /// Capability with which it is used.
     pub capability: VolumeCapability,
-    /// Staging path.
+    /// Staging path; empty for a driver that does not stage volumes.
     pub staging: PathBuf,
-    /// Target path.
+    /// Target path of NodePublishVolume and NodeUnpublishVolume.
     pub target: PathBuf,
 }
 

@@ -10,7 +10,7 @@ pub const NODE: &str = "pair0";
 /// Connection between agent and controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// A unix socket.
+    /// A unix socket, without certificates.
     Socket,
     /// A loopback address with TLS.
     Certificates,
@@ -23,11 +23,11 @@ pub struct Pair {
     pub node: Node,
     /// Client of the controller's CSI socket.
     pub csi: Csi,
-    /// The agent.
+    /// Agent on the drives of `shelf`, which dials `controller`.
     pub agent: Agent,
-    /// The controller.
+    /// Controller whose sockets, state and log are below the shelf's directory.
     pub controller: fleet::Controller,
-    /// The drives.
+    /// Drives of the agent; removed on drop, after the agent is stopped.
     pub shelf: Shelf,
 }
 

@@ -16,9 +16,9 @@ pub use crate::node::{Node, Placed};
 pub struct Rig {
     /// Node, as its orchestrator sees it.
     pub node: Node,
-    /// The agent.
+    /// Agent on the drives of `shelf`; stopped on drop, before they are removed.
     pub agent: Agent,
-    /// The drives.
+    /// Drives of the agent; removed on drop unless `Shelf::keep` was called.
     pub shelf: Shelf,
 }
 

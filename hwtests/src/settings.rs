@@ -18,9 +18,9 @@ pub struct Settings {
     pub placement: String,
     /// Runtime directory of the agent; on tmpfs if the machine is rebooted.
     pub runtime: PathBuf,
-    /// Node id.
+    /// Node id: `name` in the section `[node]`.
     pub node: String,
-    /// Cluster name.
+    /// Cluster name: `cluster` in the section `[node]`. `Settings::new` makes it unique to the shelf.
     pub cluster: String,
     /// Time after the host's boot in which a known drive may still appear; empty: not in the configuration.
     pub boot_grace: String,

@@ -44,7 +44,7 @@ impl DriveSpec {
         self
     }
 
-    /// Makes it read-only.
+    /// Attaches it read-only; its contents are written before. A later `plug` attaches it writable.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.read_only = true;
@@ -67,17 +67,18 @@ impl DriveSpec {
 pub struct Drive {
     /// Name on the shelf.
     pub name: String,
-    /// Backing file.
+    /// Backing file: `<name>.img` in the directory `shelf` of the shelf.
     pub file: PathBuf,
-    /// Device node.
+    /// Device node, e.g. "/dev/loop7"; the drive's until it is detached.
     pub device: PathBuf,
     /// Kernel name, e.g. "loop7".
     pub kernel_name: String,
-    /// Size, bytes.
+    /// Size of the backing file when it was attached, bytes.
     pub bytes: u64,
 }
 
-/// A shelf.
+/// Loop drives over files in a directory of their own, and the turn that excludes drives of other tests on this machine. Drop detaches the
+/// drives and removes the directory, unless `keep` was called or something is still in use.
 #[derive(Debug)]
 pub struct Shelf {
     dir: PathBuf,

@@ -16,7 +16,7 @@ const STARTS: &str = "execve,execveat,?fork,?vfork,clone,clone3";
 /// listmount(2), but each shows them.
 const MOUNTS: &str = "all";
 
-/// A running count.
+/// A running strace of processes, with the kind of calls that its `watch` function counts. `finish` ends it.
 #[derive(Debug)]
 pub struct Starts {
     strace: Child,

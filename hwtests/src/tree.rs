@@ -17,11 +17,11 @@ pub struct Mount {
     pub dev: String,
     /// Mounted part of the filesystem.
     pub root: String,
-    /// Mount point.
+    /// Mount point in this mount namespace, with escapes decoded.
     pub point: PathBuf,
     /// Options of this mount.
     pub options: String,
-    /// Filesystem type.
+    /// Filesystem type as the kernel names it, e.g. "ext4".
     pub fs_type: String,
     /// Device, or another name that the filesystem uses as source.
     pub source: String,

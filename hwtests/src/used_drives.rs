@@ -10,7 +10,7 @@ use crate::fixtures::{Bench, MIB, Made, run};
 pub struct Row {
     /// Description of the drive.
     pub name: &'static str,
-    /// Required reject codes.
+    /// Reject codes that the drive must have; it may have others too.
     pub codes: &'static [Code],
     /// Size of the drive, bytes.
     pub bytes: u64,

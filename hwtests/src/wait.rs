@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Default polling interval.
+/// Polling interval of every function here except `poll_every`.
 pub const STEP: Duration = Duration::from_millis(25);
 
 /// Polls until there is a result; None if the deadline passed.

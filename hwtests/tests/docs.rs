@@ -29,7 +29,7 @@ const DOCUMENTS: [&str; 8] = [
     "systemd/README.md",
 ];
 
-/// Documents for tasks.
+/// Directory of the documents by task, relative to the repository; with subdirectories.
 const BY_TASK: &str = "deploy/docs";
 
 /// Documents on the code: their paths are relative to the repository.

@@ -63,10 +63,10 @@ async fn linked(lab: &LabRig, volume: &Placed) -> String {
     let device = lab.device(volume).await;
     let uuid = volume.id.split('@').next().unwrap();
     let link = format!("readlink -e /dev/disk/by-partuuid/{uuid}");
-    lab.guest()
-        .wait_until(QUEUE_LIMIT, "udevd has handled all events", |guest| {
-            guest.ran("udevadm settle --timeout=50").ok().then_some(())
-        });
+    let settle = format!("udevadm settle --timeout={}", QUEUE_LIMIT.as_secs());
+    let limit = QUEUE_LIMIT + Duration::from_secs(60);
+    let settled = lab.guest().try_run(&settle, limit).unwrap();
+    assert!(settled.ok(), "udevd's queue: {settled:?}");
     // A missed link is one that no event will make.
     assert_eq!(lab.guest().run(&link).trim(), device.to_str().unwrap());
     device.file_name().unwrap().to_str().unwrap().to_owned()

@@ -18,13 +18,13 @@ pub enum About {
     Record,
     /// Drive or device, if missing or not working.
     Device,
-    /// The staging path.
+    /// Mount at the staging path, if missing.
     Staging,
-    /// The target path.
+    /// Mounts at target paths, if missing; also another device that is mounted at a path of the volume.
     Target,
-    /// Failing reads.
+    /// Reads of the volume or its filesystem, if they fail.
     Reading,
-    /// The filesystem.
+    /// Filesystem, if missing, damaged, shut down or read-only, or if it reports errors.
     Filesystem,
     /// Subjects that the proposal does not have.
     Further,
@@ -189,7 +189,7 @@ impl fmt::Display for Reason {
 pub struct Condition {
     /// Effect on the users of the volume; may differ from the default of the reason.
     pub status: Status,
-    /// Unique per volume.
+    /// Reason; a volume has at most one condition of each.
     pub reason: Reason,
     /// For an operator: the cause, and what to do. No timestamps and no counters: it must not change while the condition lasts.
     pub message: String,

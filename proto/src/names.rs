@@ -68,7 +68,7 @@ pub const KEPT_ANTI_AFFINITY_GROUP: &str = "antiAffinityGroup";
 /// Among the parameters that are kept with a volume, the claim that it was created for. Neither this nor the next four are
 /// parameters that a StorageClass can have.
 pub const KEPT_CLAIM: &str = "claim";
-/// The claim's namespace.
+/// Among the parameters that are kept with a volume, the namespace of the claim that it was created for; absent if none is known.
 pub const KEPT_CLAIM_NAMESPACE: &str = "claimNamespace";
 /// The PersistentVolume, where its name is not the volume's.
 pub const KEPT_PERSISTENT_VOLUME: &str = "persistentVolume";

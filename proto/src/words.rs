@@ -10,7 +10,7 @@ macro_rules! words {
         pub enum $name { $($(#[$about])* #[serde(rename = $text)] $word,)+ }
 
         impl $name {
-            /// Every one.
+            /// All words of the set, each once, in the order of declaration, which is that of `Ord`.
             pub const ALL: &[Self] = &[$(Self::$word,)+];
 
             /// The word on the wire, in tables, JSON and metrics; the same as in serde.
@@ -35,7 +35,7 @@ macro_rules! words {
 words! {
     /// Medium of a drive.
     Media {
-        /// queue/rotational = 1.
+        /// Not NVMe, and `queue/rotational` in sysfs is 1.
         Hdd = "hdd",
         /// Not rotational, not NVMe.
         Ssd = "ssd",
@@ -49,7 +49,7 @@ words! {
         Sata = "sata",
         /// SCSI over SAS.
         Sas = "sas",
-        /// NVMe over PCIe.
+        /// NVMe over PCIe, or an Apple NVMe controller.
         Nvme = "nvme",
         /// USB mass storage or UAS.
         Usb = "usb",
@@ -59,11 +59,11 @@ words! {
         Mmc = "mmc",
         /// Other local SCSI (RAID controllers and so on).
         Scsi = "scsi",
-        /// A loop device.
+        /// Loop device; counts as a drive only if the configuration of the agent allows loop devices.
         Loop = "loop",
-        /// iSCSI.
+        /// SCSI disk of an iSCSI session; gets the reject code `Remote`.
         Iscsi = "iscsi",
-        /// Fibre Channel.
+        /// SCSI disk behind a Fibre Channel remote port; gets the reject code `Remote`.
         Fc = "fc",
         /// NVMe over a network.
         NvmeOf = "nvme-of",
@@ -135,7 +135,7 @@ words! {
         FilesystemMetadata = "filesystem-metadata",
         /// Free space of the filesystem.
         FilesystemFree = "filesystem-free",
-        /// Not determined.
+        /// The content cannot be determined; the detail of the range gives the reason.
         Unknown = "unknown",
     }
 
@@ -143,7 +143,7 @@ words! {
     Status {
         /// Usable, with reduced redundancy, space or function.
         Degraded = "DEGRADED",
-        /// Not usable.
+        /// The volume cannot be used, e.g. because its drive is missing or does not answer; no loss of data is known.
         Inaccessible = "INACCESSIBLE",
         /// Data is lost or damaged.
         DataLoss = "DATA_LOSS",
@@ -163,7 +163,7 @@ words! {
     Mode {
         /// With a filesystem, mounted.
         Mount = "mount",
-        /// Raw; never formatted.
+        /// Raw block device, published as a device node; never formatted.
         Block = "block",
     }
 
@@ -263,9 +263,9 @@ words! {
 
     /// Outcome of a connection of an agent.
     ConnectionOutcome {
-        /// Accepted.
+        /// A session of the agent began.
         Connected = "connected",
-        /// Not accepted.
+        /// The controller refused the agent or ended its session, because of its identity, protocol version, drives or updates, or a limit.
         Refused = "refused",
         /// Accepted earlier, and over.
         Ended = "ended",

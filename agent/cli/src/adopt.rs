@@ -10,7 +10,6 @@ use super::one_drive::{self, DriveAction, OneDriveError};
 /// Limit of adopting, which writes one label and scans the drives.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Confirmation for adopting.
 const ADOPT: DriveAction = DriveAction {
     verb: "adopt",
     warning: "adopting makes this drive and the volumes on it this node's; the node that is named below must not use it any more:",

@@ -38,7 +38,7 @@ pub enum PlanError {
     /// The program's path, a directory or the workers are unavailable.
     #[error("cannot start workers to scan the drives ({what})")]
     Workers {
-        /// The failed step.
+        /// Part that is unavailable, for the message: the directory of the workers' records, the path of this program, or the pool.
         what: &'static str,
         #[source]
         source: io::Error,

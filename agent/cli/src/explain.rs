@@ -52,7 +52,7 @@ pub enum ExplainError {
     /// A device type was given for a file.
     #[error("--device-type is for a device; {} is not one", path.display())]
     NotADevice {
-        /// Path as typed.
+        /// Path from the command line: a file, or `-` for standard input.
         path: PathBuf,
     },
     /// The input is no JSON of smartctl.
@@ -74,7 +74,7 @@ pub enum ExplainError {
     #[error("cannot ask {}: {detail}", path.display())]
     NotAsked {
         path: PathBuf,
-        /// Reason and remedy.
+        /// Evidence of the failed poll, and what an operator can do.
         detail: String,
     },
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::{args::Format, latency};
 
-/// Output settings.
+/// Format, time and terminal for which the host's health, a drive or a volume is rendered.
 #[derive(Debug, Clone, Copy)]
 pub struct HealthOutput {
     /// Table, wide table, or document.

@@ -86,10 +86,11 @@ pub enum CommandError {
     /// claim-plan's scan of the drives failed.
     #[error(transparent)]
     Plan(#[from] claim_plan::PlanError),
-    /// init.
+    /// `init` failed. A config that sets anything is never replaced.
     #[error(transparent)]
     Init(#[from] init::InitError),
-    /// drive wipe.
+    /// `drive wipe` was refused, was not confirmed, or failed. After [`Unfinished`](wipe::WipeError::Unfinished), a part of the drive's
+    /// contents is lost.
     #[error(transparent)]
     Wipe(#[from] wipe::WipeError),
     /// drive adopt, drive release.
@@ -107,19 +108,19 @@ pub enum CommandError {
     /// drive evacuate, drive replace, volume move.
     #[error(transparent)]
     Move(#[from] moves::MoveError),
-    /// volume prefer.
+    /// `volume prefer` failed or was not confirmed.
     #[error(transparent)]
     Prefer(#[from] prefer::PreferError),
     /// drive evacuate, replace and retire, volume move and clone, snapshot restore: a result with this exit code, no failure.
     #[error("ended with exit code {0}")]
     Answered(u8),
-    /// volume check.
+    /// `volume check`: the filesystem is damaged, or the result could not be determined.
     #[error(transparent)]
     Check(#[from] check::CheckVolumeError),
     /// volume create, expand, delete, pv.
     #[error(transparent)]
     Manual(#[from] manual::ManualError),
-    /// snapshot create, delete.
+    /// `snapshot create` or `snapshot delete` failed, or the deletion was not confirmed.
     #[error(transparent)]
     Snapshot(#[from] snapshots::SnapshotError),
     /// snapshot restore, volume clone.
@@ -128,10 +129,10 @@ pub enum CommandError {
     /// volume mount, unmount, list.
     #[error(transparent)]
     Mount(#[from] mounts::MountError),
-    /// nomad-plugin.
+    /// `nomad-plugin` failed. The refusal has been printed to standard output, as JSON for Nomad.
     #[error(transparent)]
     Nomad(#[from] nomad::NomadError),
-    /// smart explain.
+    /// `smart explain` has no result: the input cannot be read or is not smartctl's JSON, or the device cannot be polled.
     #[error(transparent)]
     Explain(#[from] explain::ExplainError),
     /// smart explain: a result, no failure.

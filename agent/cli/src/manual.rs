@@ -44,7 +44,7 @@ pub(super) const CREATE_DEADLINE: Duration = Duration::from_secs(150);
 const EXPAND_DEADLINE: Duration = Duration::from_secs(180);
 pub(super) const DELETE_DEADLINE: Duration = Duration::from_secs(90);
 
-/// The command failed.
+/// Error of a command that creates, expands, deletes, erases or restores a volume, or prints its PersistentVolume.
 #[derive(Debug, thiserror::Error)]
 pub enum ManualError {
     #[error(transparent)]

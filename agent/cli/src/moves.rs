@@ -21,7 +21,7 @@ use super::{CommandError, args::SocketArg, client::Client, name, watch::OutputTa
 /// Limit of a request, for which drives are cordoned and claimed, each within the agent's own limit.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The command failed.
+/// Error of `drive evacuate`, `drive replace` or `volume move`.
 #[derive(Debug, thiserror::Error)]
 pub enum MoveError {
     #[error(transparent)]

@@ -27,7 +27,7 @@ pub struct DriveAction {
     pub aim: &'static str,
 }
 
-/// The command failed.
+/// Error of a command that acts on one drive, found by its full name.
 #[derive(Debug, thiserror::Error)]
 pub enum OneDriveError {
     #[error(transparent)]

@@ -19,7 +19,7 @@ use super::{
 /// Limit of the call, in which the agent writes to that drive.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The command failed.
+/// Error of `volume prefer`. Nothing was changed, except possibly after `Client`.
 #[derive(Debug, thiserror::Error)]
 pub enum PreferError {
     #[error(transparent)]

@@ -9,7 +9,6 @@ use super::one_drive::{self, DriveAction, OneDriveError};
 /// Limit of releasing, which writes both ends of the drive and scans the drives.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Confirmation for releasing.
 const RELEASE: DriveAction = DriveAction {
     verb: "release",
     warning: "releasing takes Drivebay's label from this drive, which holds no volume:",

@@ -32,7 +32,7 @@ pub enum Of {
     Snapshots,
 }
 
-/// Renders the schema.
+/// Returns the JSON Schema (draft 2020-12) of the command's `-o json` output, indented, with a newline at the end.
 pub fn render(of: Of) -> serde_json::Result<String> {
     let generator = SchemaSettings::draft2020_12()
         .for_serialize()

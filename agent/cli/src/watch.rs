@@ -7,7 +7,7 @@ use drivebay_view::{unix_seconds, watch::Screen};
 
 use super::{CommandError, answered, client::Client};
 
-/// Output settings.
+/// Time and terminal for which a list is rendered.
 #[derive(Debug, Clone, Copy)]
 pub struct OutputTarget {
     /// Current Unix time, in seconds.

@@ -35,7 +35,7 @@ use drivebay_sys::user;
 /// Longest interval between two progress messages of the agent: a step is stuck after 30 s.
 const PROGRESS_DEADLINE: Duration = Duration::from_secs(120);
 
-/// Confirmation for wiping.
+/// Texts of the preview that is printed if `--confirm` is missing, with and without a running agent.
 pub(super) const WIPE: DriveAction = DriveAction {
     verb: "wipe",
     warning: "wiping destroys everything on this drive:",

@@ -39,7 +39,7 @@ pub struct Config {
     pub node_id: String,
     /// Cluster name, written into labels of claimed drives.
     pub cluster: String,
-    /// CSI driver name.
+    /// CSI driver name: at most 63 lower-case letters, digits, '-' and '.', like a DNS name; `csi.drivebay.io` unless the file sets it.
     pub driver_name: String,
     /// CSI socket (Identity + Node, and Controller when headless).
     pub csi_socket: PathBuf,

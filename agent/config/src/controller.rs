@@ -15,9 +15,9 @@ use super::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriveVerb {
-    /// Cordon and uncordon.
+    /// Cordon a drive, and uncordon it.
     Cordon,
-    /// Switch its light.
+    /// Switch the locate light of a drive's place in its enclosure, on and off.
     Locate,
     /// Move volumes to other drives of the node, end such moves, and list them.
     Evacuate,

@@ -100,7 +100,8 @@ pub struct DeviceOverride {
     pub kind: DeviceType,
 }
 
-/// Checks both sections.
+/// Checks the sections `[smart]` and `[health]`, and fills in defaults. Adds each mistake to `report`, and leaves out invalid devices and
+/// overrides.
 pub(super) fn check(smart: &raw::Smart, health: &raw::Health, report: &mut Report) -> HealthConfig {
     unique(
         health

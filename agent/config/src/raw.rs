@@ -19,7 +19,7 @@ use drivebay_smart::{Thresholds, collect::DeviceType};
 
 type List<T> = Given<Vec<At<T>>>;
 
-/// The whole file.
+/// All sections of the file, before any check. A key or section that the file does not have is empty here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Raw {

@@ -40,7 +40,7 @@ pub struct Described {
     pub is_default: bool,
     /// Allowed values, if there are no others; may be empty.
     pub values: Cow<'static, str>,
-    /// Description in Markdown.
+    /// Description in Markdown: the comment above the key in the example, or the meaning of the threshold.
     pub meaning: Cow<'static, str>,
 }
 

@@ -8,7 +8,7 @@ use super::{
 use drivebay_model::{LEAST_BYTES, Media, Selector, Transport, by_id};
 use drivebay_sys::sysfs::identity;
 
-/// Prefixes of identities.
+/// Prefixes of drive identities. A `drive` pattern that can begin with none of them, nor with `/dev/`, gets a warning.
 const IDENTITIES: [&str; 7] = [
     "wwn-", "eui-", "nguid-", "uuid-", "serial-", "path-", "loop-",
 ];

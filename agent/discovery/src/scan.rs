@@ -110,7 +110,7 @@ pub trait Listener: Sync {
     fn scanned(&self, all: &[DriveFacts], drives: Vec<Scanned>);
 }
 
-/// Ignores results.
+/// Discards the results that arrive before the scan ends, for a caller that needs only its return value.
 impl Listener for () {
     fn enumerated(&self, _: &[DriveFacts]) {}
     fn scanned(&self, _: &[DriveFacts], _: Vec<Scanned>) {}

@@ -29,7 +29,8 @@ pub struct Changed {
     pub lost: bool,
 }
 
-/// Settings of batching.
+/// Limits of a batch of changed disks. It is sent after `debounce` without a further event, at the latest when its first event is `at_most`
+/// old.
 #[derive(Debug, Clone)]
 pub struct UdevConfig {
     /// Quiet time that ends a batch.

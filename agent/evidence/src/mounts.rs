@@ -30,7 +30,7 @@ const NAMED: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Staging path.
+    /// Path at which the volume is staged: the staging path of NodeStageVolume, or the path of a manual mount.
     Staging,
     /// Target path, where the volume is published.
     Target,
@@ -61,7 +61,7 @@ pub struct Place {
 /// Request for a mount, as far as no mount table shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestedMount {
-    /// Pod, NAMESPACE/NAME.
+    /// Pod that the volume is published to, NAMESPACE/NAME; None if the call named none.
     pub pod: Option<String>,
     /// See [Place::options].
     pub options: Option<Vec<String>>,

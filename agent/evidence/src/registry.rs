@@ -44,7 +44,7 @@ pub enum Source {
     Reading,
     /// A read-only check of the filesystem.
     Check,
-    /// Space and inodes.
+    /// Free space and inodes, by the last sample of the volume's usage.
     Space,
     /// The kernel's counters of requests, compared with those of other drives.
     Latency,

@@ -28,7 +28,8 @@ pub const HEAD_BYTES: usize = 4096;
 #[derive(Debug)]
 pub struct Partition {
     pub node: PathBuf,
-    /// Kernel name.
+    /// Kernel name of the device at the time of opening, e.g. `sdb2` or `dm-3`; it belongs to this device as long as
+    /// `Partition` exists.
     pub device: String,
     pub dev: (u32, u32),
     pub bytes: u64,

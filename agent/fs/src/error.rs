@@ -128,7 +128,7 @@ pub enum FsError {
     /// A path in the request cannot be used.
     #[error("{what} {path} failed")]
     Path {
-        /// Operation that failed.
+        /// Operation that failed, worded to stand before the path, e.g. "mounting at".
         what: String,
         path: String,
         #[source]
@@ -141,7 +141,7 @@ pub enum FsError {
     ReadOnly { path: String },
     #[error("{what} {path} failed")]
     Io {
-        /// Operation that failed.
+        /// Operation that failed, worded to stand before the path, e.g. "opening".
         what: String,
         path: String,
         #[source]

@@ -36,7 +36,7 @@ pub struct StageMount {
     pub xfs_retry_forever: bool,
 }
 
-/// Result of [Stage].
+/// Result of [Stage]: the volume is mounted at the staging path, or its record is that of a raw volume.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Staged {
     /// Contents of the drive, as they were read, or as the last change of the record left them: the device may have been brought back
@@ -101,7 +101,7 @@ pub struct Publish {
     pub published_with: Option<Vec<String>>,
 }
 
-/// Result of [Publish].
+/// Result of [Publish]: the volume is at the target, with the requested access.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
     /// False if the volume was published there already.
@@ -151,7 +151,7 @@ impl Device {
     }
 }
 
-/// Result of [Unmount].
+/// Result of [Unmount]: no mount is left at the path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unmounted {
     /// Number of mounts that were removed.
@@ -199,7 +199,7 @@ pub struct GrowFs {
     pub block: bool,
 }
 
-/// Result of [GrowFs].
+/// Result of [GrowFs]: the filesystem is as large as its tool makes it on the device. A raw volume is not changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grown {
     /// Size of the device now.

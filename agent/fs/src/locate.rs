@@ -43,7 +43,7 @@ pub struct Locate {
     pub limit_ms: u64,
 }
 
-/// Error of [Locate].
+/// Error of [Locate]: nothing was located.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum LocateError {
     /// The volume's device or mount is not the expected one.

@@ -21,7 +21,8 @@ impl From<OptionError> for super::jobs::FsError {
     }
 }
 
-/// Checked mount flags.
+/// Mount options of which none is refused by name, split into flags for mount(2) and words that only the filesystem can
+/// check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MountFlags {
     /// MS_* bits for mount(2), without MS_RDONLY.

@@ -160,9 +160,9 @@ pub enum Format {
     /// The device holds the filesystem that the volume is a copy of: it gets its own UUID and is then mounted, even
     /// read-only.
     ChangeUuid {
-        /// Present UUID.
+        /// UUID of the filesystem on the device, which is that of the original.
         from: Uuid,
-        /// The expected one.
+        /// UUID in the volume's record, which the filesystem gets.
         to: Uuid,
     },
     /// The device is neither formatted nor mounted.
@@ -178,7 +178,7 @@ pub enum Plan {
     Recorded(Uuid),
 }
 
-/// Reason of [Format::Refuse].
+/// Reason of [Format::Refuse]: the record and the contents of the device permit neither formatting nor mounting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// The probe failed, which does not mean that the device is empty.

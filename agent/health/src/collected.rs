@@ -48,7 +48,8 @@ impl CollectedEvidence {
         self.inner.poll_requested.notify_one();
     }
 
-    /// Waits for [request_polls](Self::request_polls).
+    /// Waits until [`request_polls`](Self::request_polls) is called. Returns at once if it was called since the last wait; several calls
+    /// count as one.
     pub(crate) async fn polls_requested(&self) {
         self.inner.poll_requested.notified().await;
     }

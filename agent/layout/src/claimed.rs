@@ -24,7 +24,7 @@ use drivebay_model::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Erasable {
     pub(super) uuid: Uuid,
-    /// Identifies the deletion.
+    /// Identity of this deletion, new for each one (`RecordState::Erasing::erase_guid`).
     pub(super) guid: Uuid,
     /// Ranges of its bytes on the drive, in the volume's order.
     pub(super) runs: Vec<Extent>,
@@ -102,7 +102,8 @@ pub trait ClaimedDrive {
     fn seize(&self, placed: &Placed) -> Result<(), LayoutError>;
     /// Records durably that `done` bytes are erased. The caller must have made them durable.
     fn note_erased(&mut self, erasable: &Erasable, done: u64) -> Result<(), LayoutError>;
-    /// Frees erased space.
+    /// Removes a deleted volume from the drive, durably, and thereby frees its space. The caller
+    /// must have erased the space as the volume's policy requires.
     fn release(&mut self, erasable: &Erasable) -> Result<(), LayoutError>;
 
     /// Creates a volume. If a volume of this name exists that is not deleted and not one of

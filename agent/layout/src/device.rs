@@ -46,7 +46,8 @@ pub trait Kernel {
     /// Returns the partition of this number, if the kernel has it: after a change of one partition
     /// the others need not be read again.
     fn partition(&self, number: u32) -> io::Result<Option<PartitionFacts>>;
-    /// Adds a partition.
+    /// Adds a partition with this number to the kernel, without a change of the drive; errs with
+    /// EBUSY if it overlaps another one.
     fn add(&self, number: u32, extent: Extent) -> io::Result<()>;
     /// Removes a partition; errs with EBUSY while a process has it open.
     fn del(&self, number: u32) -> io::Result<()>;

@@ -16,7 +16,7 @@ pub enum LayoutError {
     /// The device at this name is not the expected drive any more.
     #[error("drive {drive} is not at /dev/{kernel_name} any more ({seen}); rescan")]
     NotThisDrive {
-        /// Expected identity.
+        /// Id of the drive that was expected at `kernel_name`.
         drive: String,
         /// Kernel name at which the drive was expected.
         kernel_name: String,
@@ -48,7 +48,7 @@ pub enum LayoutError {
     )]
     Locked {
         drive: String,
-        /// Milliseconds.
+        /// Time for which the lock was waited for, milliseconds.
         waited_ms: u64,
     },
     /// The drive is not claimed, and may not be.
@@ -74,9 +74,9 @@ pub enum LayoutError {
     #[error("drive {drive} {}; nothing was changed", sector_size(*written, *now))]
     OtherSector {
         drive: String,
-        /// Bytes.
+        /// Sector size that the table was written with, bytes.
         written: u64,
-        /// Bytes.
+        /// Present logical sector size of the drive, bytes.
         now: u64,
     },
     /// A change was begun, and its outcome cannot be read: the volume may be on the drive.
@@ -97,9 +97,9 @@ pub enum LayoutError {
     )]
     NoSpace {
         drive: String,
-        /// Bytes.
+        /// Space that the volume or snapshot needs, bytes; 0 if an LVM command itself found too few free extents.
         needed: u64,
-        /// Bytes.
+        /// Size of the largest volume that would fit, bytes (`Contents::largest_free`).
         largest: u64,
     },
     /// All table entries are used, or LVM's metadata area is full.
@@ -147,7 +147,7 @@ pub enum LayoutError {
     )]
     HasSnapshots {
         uuid: Uuid,
-        /// Their names.
+        /// Names of its snapshots, at least one.
         snapshots: Vec<String>,
     },
     /// A process has the snapshot's device open, e.g. to copy it to a volume.
@@ -193,9 +193,9 @@ pub enum LayoutError {
     )]
     CannotGrow {
         uuid: Uuid,
-        /// Bytes.
+        /// Requested size of the whole volume, bytes.
         needed: u64,
-        /// Bytes.
+        /// Largest size to which the whole volume can grow on its drive, bytes.
         possible: u64,
     },
     /// The state machine of invariant 3 has no such step.
@@ -204,7 +204,7 @@ pub enum LayoutError {
         uuid: Uuid,
         /// State on the drive.
         from: String,
-        /// Requested state.
+        /// Requested state or place, as text.
         to: String,
     },
     /// An `lvm` command failed. Changes that it had begun may be on the drive.
@@ -213,7 +213,7 @@ pub enum LayoutError {
         drive: String,
         /// The operation that failed.
         what: String,
-        /// Error of LVM.
+        /// Error of the command (`LvmError`), e.g. its exit code and output, or a passed deadline.
         #[source]
         source: Cause,
     },
@@ -229,7 +229,8 @@ pub enum LayoutError {
     #[error("drive {drive} cannot have layout lvm. {}", drivebay_sys::lvm::INSTEAD)]
     NoLvm {
         drive: String,
-        /// The missing requirement.
+        /// Requirement that is not met: an installed LVM that starts, is not too old and has its configuration, and the kernel's
+        /// device-mapper.
         #[source]
         source: Cause,
     },
@@ -246,7 +247,7 @@ pub enum LayoutError {
     )]
     StillZeroed {
         drive: String,
-        /// First byte.
+        /// First byte of the range that the other process has reserved, from the start of the drive.
         start: u64,
         /// First byte behind them.
         end: u64,
@@ -261,7 +262,7 @@ pub enum LayoutError {
         drive: String,
         /// Bytes that are zeros already.
         zeroed: u64,
-        /// Bytes.
+        /// Size of the runs that were chosen for the volume, bytes.
         needed: u64,
         /// Runs to zero for the volume.
         runs: Vec<Extent>,

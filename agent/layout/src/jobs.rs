@@ -102,7 +102,7 @@ pub struct EraseStep {
 pub struct EraseProgress {
     /// Bytes erased, from the volume's start.
     pub done_bytes: u64,
-    /// Bytes in all.
+    /// Size of the volume's space, bytes; 0 if the volume is not on the drive any more.
     pub total_bytes: u64,
     /// Contents of the drive after the space was freed; None while erasing is not complete.
     pub finished: Option<Contents>,
@@ -152,9 +152,9 @@ pub struct WipeStep {
 /// Progress of wiping a drive.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WipeProgress {
-    /// Bytes zeroed.
+    /// Bytes zeroed by this and earlier steps, durably, in the order of wiping: start, end, then all between.
     pub done_bytes: u64,
-    /// Bytes in all.
+    /// Size of the drive, bytes. When `done_bytes` has reached it, the drive was also sampled and reads zeros.
     pub total_bytes: u64,
 }
 
@@ -227,7 +227,7 @@ pub struct TakeTogether {
 /// A snapshot and its volume, by their devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// The snapshot.
+    /// Uuid in the snapshot's record.
     pub uuid: Uuid,
     /// Device-mapper uuid of the volume's device.
     pub origin: String,

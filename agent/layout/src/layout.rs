@@ -88,7 +88,7 @@ pub fn advance(drive: &DriveRef, uuid: Uuid, to: &RecordState) -> Result<Changed
     change(drive, |drive| drive.advance(uuid, to))
 }
 
-/// See `SetCordon`.
+/// Runs `SetCordon` under the drive's lock. A cordon that exists already is not replaced.
 pub(super) fn set_cordon(job: &SetCordon) -> Result<Changed, LayoutError> {
     change(&job.drive, |drive| drive.set_cordon(job.cordon.as_ref()))
 }
@@ -126,7 +126,8 @@ pub fn snapshot(drive: &DriveRef, uuid: Uuid) -> Result<Option<SnapshotDevice>, 
     }
 }
 
-/// See `MakeSnapshot`.
+/// Runs `MakeSnapshot` under the drive's lock. Errs with `Busy` if the layout is not `lvm`, or an
+/// earlier snapshot for checking exists.
 pub(super) fn make_snapshot(
     drive: &DriveRef,
     uuid: Uuid,
@@ -140,7 +141,7 @@ pub(super) fn make_snapshot(
     }
 }
 
-/// See `TakeSnapshot`.
+/// Runs `TakeSnapshot` under the drive's lock. Errs with `Busy` if the layout is not `lvm`.
 pub(super) fn take_snapshot(
     job: &TakeSnapshot,
     context: &mut Context,
@@ -152,7 +153,7 @@ pub(super) fn take_snapshot(
     }
 }
 
-/// See `CompleteSnapshots`.
+/// Runs `CompleteSnapshots` under the drive's lock. Errs with `Busy` if the layout is not `lvm`.
 pub(super) fn complete_snapshots(job: &CompleteSnapshots) -> Result<Changed, LayoutError> {
     let dev = open::locked(&job.drive)?;
     match of(&dev)? {
@@ -161,7 +162,7 @@ pub(super) fn complete_snapshots(job: &CompleteSnapshots) -> Result<Changed, Lay
     }
 }
 
-/// See `DropSnapshot`.
+/// Runs `DropSnapshot` under the drive's lock. Errs with `Busy` if the layout is not `lvm`.
 pub(super) fn drop_snapshot(job: &DropSnapshot) -> Result<Changed, LayoutError> {
     let dev = open::locked(&job.drive)?;
     match of(&dev)? {
@@ -177,7 +178,8 @@ fn no_snapshots(drive: &DriveRef) -> LayoutError {
     }
 }
 
-/// See `ClearSnapshots`.
+/// Runs `ClearSnapshots`; the drive's lock is released while space is zeroed. None: the layout is
+/// not `lvm`, or there was nothing to clear.
 pub(super) fn clear_snapshots(
     drive: &DriveRef,
     context: &mut Context,

@@ -14,7 +14,8 @@ use super::{
 use drivebay_model::{Contents, Extent};
 use drivebay_worker::Context;
 
-/// See `Release`.
+/// Runs `Release`: zeroes both ends of a drive without volumes. Errs with `Busy` if a volume or an
+/// LV or partition without a record is on it, or its label is not the job's.
 pub(super) fn release(job: &Release, context: &mut Context) -> Result<Released, LayoutError> {
     let drive = &job.drive;
     context.step("reading the drive");

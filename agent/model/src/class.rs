@@ -69,9 +69,9 @@ pub enum Evacuation {
     /// No verdict: an operator evacuates.
     #[default]
     Manual,
-    /// BAD only.
+    /// Drives with a verdict of BAD.
     Bad,
-    /// SUSPECT or BAD.
+    /// Drives with a verdict of SUSPECT or BAD.
     Suspect,
 }
 

@@ -120,7 +120,7 @@ pub struct Contents {
     pub layout: Layout,
     /// Sequence number of the label slot that was read: of two reads of one label, the higher one is the later.
     pub sequence: u64,
-    /// Volumes, by start.
+    /// Volumes in ascending order of their start, including those that are being created or erased.
     pub volumes: Vec<Placed>,
     /// Free runs, aligned, in order.
     pub free: Vec<Extent>,

@@ -29,7 +29,7 @@ pub struct CreatedFor {
     pub persistent_volume: String,
     /// Name of the dynamic host volume.
     pub nomad_volume: String,
-    /// Namespace of `nomad_volume`.
+    /// Namespace of `nomad_volume`: after [`checked`](Self::checked), at most 128 letters, digits and '-'.
     pub nomad_namespace: String,
 }
 

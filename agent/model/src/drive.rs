@@ -53,15 +53,16 @@ pub struct DriveFacts {
     pub physical_sector: u32,
     pub media: Media,
     pub transport: Transport,
-    /// sysfs `ro`.
+    /// sysfs `ro` is not 0: the kernel refuses writes. Such a drive is not claimed.
     pub read_only: bool,
-    /// sysfs `removable`.
+    /// sysfs `removable` is not 0; false without that attribute. Such a drive is claimed only if its class has `allow-removable`.
     pub removable: bool,
-    /// sysfs `hidden`.
+    /// sysfs `hidden` is not 0, as for one path of a multipath NVMe device; false without that attribute. Such a device may have no number
+    /// (0:0), and is not claimed.
     pub hidden: bool,
     /// queue/zoned is not `none`.
     pub zoned: bool,
-    /// sysfs `partition` exists.
+    /// sysfs has an attribute `partition`. Only whole drives are claimed.
     pub is_partition: bool,
     /// Kind of virtual device (`loop`, `dm`, `md`, `zram`, …); None for a physical drive.
     pub virtual_kind: Option<String>,

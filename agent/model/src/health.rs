@@ -130,13 +130,13 @@ pub struct SmartFinding {
     /// The value in terms of what it counts, and its recent change.
     #[serde(default)]
     pub reading: String,
-    /// Meaning and action.
+    /// Text for an operator: the meaning of the finding, and what to do about it.
     pub message: String,
     /// True if an operator acknowledged it and it has not become worse since.
     pub acknowledged: bool,
 }
 
-/// One SMART value.
+/// A value of the last SMART data that the drive returned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// Stable name with its unit, e.g. `temperature-celsius`.

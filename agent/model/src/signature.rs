@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Result of probing a device for signatures. A probe that failed is an error, and none of these.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Signatures {
-    /// No signature.
+    /// Neither libblkid's safe probe nor its walk over all signatures found any.
     Empty,
     Found(Vec<Signature>),
     /// Signatures that exclude each other (libblkid's -2).

@@ -171,9 +171,9 @@ pub struct Snapshot {
     pub ready: bool,
     /// By identity (a duplicate gets its kernel name appended).
     pub drives: BTreeMap<DriveId, Drive>,
-    /// By uuid.
+    /// Known volumes by uuid, including missing ones, and deleted ones on present drives until they are erased.
     pub volumes: BTreeMap<Uuid, Volume>,
-    /// By class name.
+    /// Capacity of each configured class, by the name of the class.
     pub classes: BTreeMap<String, ClassReport>,
     /// Findings about the host itself.
     #[serde(default)]

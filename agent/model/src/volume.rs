@@ -91,16 +91,16 @@ pub enum RecordState {
 pub struct Record {
     /// Identity; also the GUID of its partition until the volume is deleted.
     pub uuid: Uuid,
-    /// The CSI name.
+    /// Name in the request that created the volume. A repeated request finds the volume by it.
     pub name: String,
     /// Class that was requested.
     pub class: String,
     pub mode: Mode,
     /// Filesystem that was requested; None for a raw volume.
     pub fs_type: Option<FsType>,
-    /// Additional mkfs arguments.
+    /// Additional arguments of mkfs, one per element: those of the request, or, if it has none, of the class. Empty for a raw volume.
     pub mkfs_options: Vec<String>,
-    /// Additional mount options.
+    /// Additional mount options, one per element: those of the class, then those of the request. Empty for a raw volume.
     pub mount_options: Vec<String>,
     /// Parameters of the request, and what is kept beside them (`created_for`, `copied`).
     pub parameters: BTreeMap<String, String>,

@@ -16,7 +16,8 @@ pub const INTERNAL: &str = "drivebay-copy-";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotRecord {
     pub uuid: Uuid,
-    /// The CSI name.
+    /// Name in the request that took the snapshot, or one derived from its group's name. [`internal_name`](Self::internal_name) for one
+    /// that the agent takes for a copy.
     pub name: String,
     pub volume: Uuid,
     /// Unix time of the snapshot, by the host's clock, seconds.
@@ -42,9 +43,9 @@ pub struct SnapshotRecord {
 /// Snapshots that were taken at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotGroup {
-    /// Identity.
+    /// Random identity of the group, equal in the records of all its members.
     pub uuid: Uuid,
-    /// The CSI name.
+    /// Name in the request that took the group. A repeated request for the same volumes finds the group by it.
     pub name: String,
     /// Number of members, at least 1.
     pub members: u32,

@@ -52,9 +52,11 @@ pub enum KeeperError {
 /// Request to the task that writes.
 #[derive(Debug)]
 pub enum KeeperRequest {
-    /// Adds a tombstone.
+    /// Adds a tombstone, or its drives to an existing one of the volume. Replies with the revision that shows it once it is on disk, or
+    /// with the error of writing it.
     AddTombstone(PendingTombstone),
-    /// Removes a tombstone.
+    /// Removes the tombstone of this volume, if there is one. Replies with the revision that shows that once it is on disk, or with the
+    /// error of writing it.
     DropTombstone(Uuid, oneshot::Sender<Result<u64, StateError>>),
     /// Writes the current state, and replies once that was tried.
     Settle(oneshot::Sender<()>),

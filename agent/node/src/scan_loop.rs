@@ -51,7 +51,7 @@ const UNREAD_MAX: u32 = 6;
 /// Requests that may wait for the running scan.
 const QUEUE: usize = 16;
 
-/// Requests scans.
+/// Handle for requesting scans of all drives. Clones share one queue, and a request waits while the queue is full.
 #[derive(Debug, Clone)]
 pub struct Rescans(mpsc::Sender<oneshot::Sender<Result<u64, String>>>);
 

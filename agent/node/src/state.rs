@@ -74,7 +74,7 @@ pub struct KnownDrive {
     pub last_seen: u64,
 }
 
-/// Acknowledged deletions.
+/// Deletions, persisted so that a volume that appears again, on its drive or on a copy of it, stays deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstones {
     /// By the volume's uuid.

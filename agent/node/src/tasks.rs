@@ -27,7 +27,8 @@ impl<K, T: Send + 'static> Tasks<K, T> {
         self.running.len()
     }
 
-    /// Starts a task.
+    /// Starts a task. When it has ended or panicked, [`next`](Self::next) returns `of`, which several tasks may have. Must be called within
+    /// a Tokio runtime.
     pub fn spawn(&mut self, of: K, task: impl Future<Output = T> + Send + 'static) {
         let id = self.running.spawn(task).id();
         self.of.insert(id, of);

@@ -146,7 +146,8 @@ impl Poll {
         }
     }
 
-    /// Returns smartctl's arguments.
+    /// Returns the arguments with which smartctl is run: for JSON, all data or only that of a light poll, and no wake-up of a rotating
+    /// drive; the device's node is the last one.
     pub fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["--json=c".into()];
         let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));

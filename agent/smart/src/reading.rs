@@ -26,9 +26,9 @@ pub struct Reading {
     pub exit: ExitStatus,
     /// Rotations per minute; 0 for a drive that does not rotate.
     pub rotations_per_minute: Option<u64>,
-    /// Temperature, degrees Celsius.
+    /// Measured temperature, degrees Celsius. From smartctl, 0 and values outside of -50 to 150 count as not measured.
     pub temperature: Option<i32>,
-    /// Power-on time, seconds.
+    /// Power-on time, seconds, from a count of hours; None also for more than thirty years, which cannot be true.
     pub power_on_seconds: Option<u64>,
     /// Number of power cycles.
     pub power_cycles: Option<u64>,

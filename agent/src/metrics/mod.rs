@@ -55,7 +55,7 @@ pub struct View {
 }
 
 impl View {
-    /// Adds every series.
+    /// Adds the series of all values in this view to `into`. Pure.
     pub fn put(&self, into: &mut Families) {
         drives::put(self, into);
         latency::put(self, into);

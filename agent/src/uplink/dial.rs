@@ -44,7 +44,7 @@ const MAX_REQUEST_BYTES: usize = 1 << 20;
 /// Result of a connection.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// The agent stops.
+    /// The agent stops, so no further attempt is made.
     Stopped,
     /// The peer is a replica that has a session already.
     MetAlready,

@@ -83,7 +83,7 @@ pub fn probe_from(file: &File, path: &Path, start: u64) -> Result<Signatures, Bl
     Ok(combine(verdict, signatures))
 }
 
-/// Result of `blkid_do_safeprobe`.
+/// Result of `blkid_do_safeprobe`: no signature (1), a signature (0), or ambivalent signatures (-2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Nothing,

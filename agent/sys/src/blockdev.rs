@@ -35,7 +35,7 @@ pub enum BlockDevError {
     #[error("{node} stayed locked for {}; see which program keeps it open", human_millis(*waited_ms))]
     Locked {
         node: String,
-        /// Milliseconds.
+        /// Time for which the flock was waited for, milliseconds; at least the caller's limit.
         waited_ms: u64,
     },
 }

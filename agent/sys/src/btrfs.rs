@@ -8,7 +8,7 @@ use std::{
 };
 
 nix::ioctl_none!(
-    /// BTRFS_IOC_SCRUB_CANCEL.
+    /// BTRFS_IOC_SCRUB_CANCEL: ends the filesystem's scrub; ENOTCONN if none runs.
     scrub_cancel,
     0x94,
     28
@@ -35,7 +35,7 @@ pub fn cancel_scrub(at: &Path) -> io::Result<bool> {
     }
 }
 
-/// `struct btrfs_ioctl_search_args`.
+/// `struct btrfs_ioctl_search_args`: a range of keys, and a buffer for the items that BTRFS_IOC_TREE_SEARCH returns.
 #[repr(C)]
 pub struct SearchArgs {
     tree: u64,
@@ -53,7 +53,7 @@ pub struct SearchArgs {
     buffer: [u8; 3992],
 }
 
-/// `struct btrfs_ioctl_ino_lookup_args`.
+/// `struct btrfs_ioctl_ino_lookup_args`: a tree and an inode, and a buffer for the path that BTRFS_IOC_INO_LOOKUP returns, ended by a NUL.
 #[repr(C)]
 pub struct LookupArgs {
     tree: u64,
@@ -61,7 +61,7 @@ pub struct LookupArgs {
     name: [u8; 4080],
 }
 
-/// `struct btrfs_ioctl_fs_info_args`.
+/// `struct btrfs_ioctl_fs_info_args`, which BTRFS_IOC_FS_INFO fills in; it reads nothing from it.
 #[repr(C)]
 pub struct InfoArgs {
     max_id: u64,
@@ -72,7 +72,8 @@ pub struct InfoArgs {
     rest: [u8; 984],
 }
 
-/// `struct btrfs_ioctl_logical_ino_args`.
+/// `struct btrfs_ioctl_logical_ino_args`: a logical address, and address and size of the buffer to which BTRFS_IOC_LOGICAL_INO_V2 writes
+/// its answer.
 #[repr(C)]
 pub struct LogicalArgs {
     logical: u64,
@@ -90,7 +91,7 @@ pub struct Info {
     pub sector_size: u32,
 }
 
-/// BTRFS_IOC_FS_INFO.
+/// Returns the number of devices and the node and sector size, bytes, of a mounted filesystem (BTRFS_IOC_FS_INFO).
 pub fn info(mounted: BorrowedFd<'_>) -> io::Result<Info> {
     let mut args = InfoArgs {
         max_id: 0,

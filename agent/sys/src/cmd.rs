@@ -84,7 +84,7 @@ pub enum CmdError {
     #[error("{program} did not end within {}", human_millis(*limit_ms))]
     Deadline {
         program: &'static str,
-        /// Milliseconds.
+        /// Deadline that the tool was run with, milliseconds.
         limit_ms: u64,
     },
 }

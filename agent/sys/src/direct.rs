@@ -22,7 +22,7 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// Allocates `len` zeros.
+    /// Allocates `len` bytes of zeros, which begin at a multiple of `ALIGN`.
     pub fn new(len: usize) -> Self {
         let align = ALIGN as usize;
         let memory = vec![0; len + align];

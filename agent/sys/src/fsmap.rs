@@ -12,9 +12,9 @@ const RECORDS: usize = 1024;
 /// Calls for one range at most.
 const CALLS: usize = 16;
 
-/// FMR_OF_SPECIAL_OWNER.
+/// FMR_OF_SPECIAL_OWNER in `Record::flags`: `Record::owner` is a code such as free space or metadata, not an inode.
 pub const SPECIAL_OWNER: u32 = 0x10;
-/// FMR_OF_LAST.
+/// FMR_OF_LAST in `Record::flags`: no further record follows.
 const LAST: u32 = 0x20;
 
 /// `struct fsmap` of linux/fsmap.h. Offsets and lengths in bytes.

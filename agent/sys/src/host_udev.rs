@@ -28,7 +28,7 @@ const DIRECTORIES: [&str; 5] = [
     "usr/lib/udev/rules.d",
     "lib/udev/rules.d",
 ];
-/// udevd's socket.
+/// Control socket of udevd, relative to the host's root.
 const CONTROL: &str = "run/udev/control";
 /// Bytes of a rule file that are read at most.
 const MOST: u64 = 1 << 20;
@@ -36,7 +36,7 @@ const MOST: u64 = 1 << 20;
 /// State of the host's udev.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostUdev {
-    /// udevd runs.
+    /// True if udevd's control socket exists, which is taken to mean that udevd runs.
     pub runs: bool,
     /// Text of the rule file that udevd uses; None if there is none.
     pub rule: Option<String>,

@@ -35,11 +35,11 @@ struct BlkpgPartition {
 /// Operation on a kernel partition (linux/blkpg.h).
 #[derive(Clone, Copy)]
 pub(super) enum Blkpg {
-    /// BLKPG_ADD_PARTITION
+    /// BLKPG_ADD_PARTITION; EBUSY if it overlaps another partition.
     Add = 1,
-    /// BLKPG_DEL_PARTITION
+    /// BLKPG_DEL_PARTITION; EBUSY while the partition is open or mounted.
     Del = 2,
-    /// BLKPG_RESIZE_PARTITION
+    /// BLKPG_RESIZE_PARTITION, also while the partition is in use.
     Resize = 3,
 }
 

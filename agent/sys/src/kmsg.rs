@@ -12,7 +12,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 /// Bytes of a record at most; the kernel cuts longer ones (CONSOLE_EXT_LOG_MAX).
 const RECORD: usize = 8192;
 
-/// Result of [`Kmsg::next`].
+/// Result of [`Kmsg::next`]: one record as lossy UTF-8, with the kernel's prefix and further lines, or a gap in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     Record(String),

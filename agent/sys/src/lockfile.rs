@@ -16,7 +16,7 @@ pub struct Held {
     _lock: Flock<File>,
 }
 
-/// Result of [`acquire`].
+/// Result of [`acquire`]: the lock, held until it is dropped, or the process that holds it.
 #[derive(Debug)]
 pub enum Outcome {
     /// Locked by this process.

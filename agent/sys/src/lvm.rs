@@ -86,7 +86,7 @@ pub enum LvmError {
     #[error("lvm {command} did not end within {}", human_millis(*limit_ms))]
     Deadline {
         command: String,
-        /// Milliseconds.
+        /// Time limit of the command, milliseconds, including its wait for the VG's lock.
         limit_ms: u64,
     },
     /// The command exited with an error, or was killed.
@@ -138,7 +138,7 @@ impl LvmError {
     }
 }
 
-/// Version of LVM.
+/// Version of LVM: its three numbers, in the order in which versions are compared. 2.03.16 is `Version(2, 3, 16)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u32, pub u32, pub u32);
 
@@ -159,7 +159,7 @@ pub struct Presence {
 /// The `lvm` layout cannot be used on this host.
 #[derive(Debug, thiserror::Error)]
 pub enum Absent {
-    /// `lvm version` failed.
+    /// `lvm version` failed: LVM is not installed, has no configuration from `prepare`, or did not exit with 0 in time.
     #[error("layout lvm cannot be used on this host")]
     Lvm(#[from] LvmError),
     /// The output of `lvm version` contains no version.
@@ -169,7 +169,7 @@ pub enum Absent {
         "layout lvm cannot be used: LVM {installed} is installed, {OLDEST} or newer is needed (package {PACKAGE})"
     )]
     Old {
-        /// Installed.
+        /// Version of the installed LVM, which is lower than `OLDEST`.
         installed: Version,
     },
     /// The kernel has no device-mapper.

@@ -67,7 +67,7 @@ pub struct Facts {
     pub rdev: (u32, u32),
     /// Mount id, as in mountinfo.
     pub mount_id: u64,
-    /// Size in bytes.
+    /// Size in bytes (stx_size), not synchronised with a remote server (AT_STATX_DONT_SYNC).
     pub size: u64,
 }
 

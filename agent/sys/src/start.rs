@@ -46,7 +46,7 @@ pub struct Started {
     pub start_ticks: u64,
     /// The agent's end of the worker's descriptor 0; non-blocking.
     pub socket: UnixStream,
-    /// The worker's log.
+    /// Read end of the worker's stderr, its log. It ends when the last process that has the write end exits.
     pub stderr: pipe::Receiver,
 }
 

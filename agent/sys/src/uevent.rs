@@ -22,7 +22,7 @@ const RECEIVE_BYTES: usize = 8 << 20;
 /// Bytes of the largest message: the kernel's events are at most 2 KiB of environment and a path.
 const LARGEST: usize = 16 << 10;
 
-/// A received message.
+/// Result of receiving from the kernel's uevent group: a message, or the loss of some.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// An event of the block subsystem.
@@ -40,7 +40,7 @@ pub struct Uevent {
     pub action: String,
     /// Path in sysfs, from `/devices`.
     pub devpath: String,
-    /// `disk` or `partition`.
+    /// `disk` or `partition`; empty if the message has no DEVTYPE.
     pub devtype: String,
 }
 

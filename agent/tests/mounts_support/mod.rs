@@ -292,7 +292,7 @@ impl Bench {
         publish::publish(&job, &mut Context::silent()).map(|published| published.changed)
     }
 
-    /// The volume's device.
+    /// Returns the volume's device by kernel name and number, without a device-mapper uuid.
     pub(crate) fn device(&self) -> Device {
         Device {
             name: self.device.clone(),

@@ -22,7 +22,7 @@ pub struct Drill(pub Vec<Act>);
 /// One thing to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Act {
-    /// Report a step.
+    /// Report a step of this name to the agent.
     Step(String),
     /// Sleep for so many milliseconds.
     PauseMs(u64),
@@ -37,9 +37,9 @@ pub enum Act {
     Read(PathBuf, u64),
     /// Exit with this code in the middle of the job.
     Exit(i32),
-    /// Panic.
+    /// Panic in the middle of the job; the worker replies with `Reply::Broken`.
     Panic,
-    /// Log a line.
+    /// Log this line as a warning.
     Log(String),
 }
 

@@ -42,7 +42,8 @@ pub(super) struct Worker {
     note: PathBuf,
 }
 
-/// Result of [`Worker::run`].
+/// Result of [`Worker::run`]: the result of the job, or the reason why there is none. Only after
+/// `Done` may the worker run another job.
 #[derive(Debug)]
 pub(super) enum WorkerAnswer {
     /// The job returned; the worker can run further jobs.

@@ -13,7 +13,7 @@ use drivebay_model::DriveId;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobTarget {
-    /// One drive.
+    /// The drive with this id; its worker runs jobs of no other drive.
     Drive(DriveId),
     /// Several drives that share the worker, or an unknown drive: the name of that group, `[a-z-]+`.
     Group(String),

@@ -19,37 +19,38 @@ pub const MAX_FRAME: usize = 16 * 1024 * 1024;
 
 const PREFIX: usize = 4;
 
-/// Agent → worker.
+/// Request of the agent to run a job. The worker answers with any number of `Reply::Step`, then one
+/// `Reply::Done` or `Reply::Broken`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Call {
     /// Grows with every call on this connection.
     pub id: u64,
-    /// `Job::NAME`.
+    /// Name of the job (`Job::NAME`); the worker answers an unknown one with `Reply::Broken`.
     pub name: String,
     pub arguments: Value,
 }
 
-/// Worker → agent.
+/// Message of the worker about the call that it runs.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// A step begins.
+    /// The job begins a step (`Context::step`).
     Step {
-        /// Of this call.
+        /// `Call::id` of the call; the agent stops using a worker that sends another one.
         id: u64,
         name: String,
     },
-    /// The job ended.
+    /// The job returned, with its answer or with an error of its own.
     Done {
-        /// Of this call.
+        /// `Call::id` of the call; the agent stops using a worker that sends another one.
         id: u64,
-        /// Answer or error.
+        /// Answer (Ok) or typed error (Err) of the job, as JSON.
         outcome: Outcome,
         /// The worker takes no more calls: it could not get rid of a tool that it ran.
         retire: bool,
     },
     /// The call made no sense to this worker, or the job panicked.
     Broken {
-        /// Of this call.
+        /// `Call::id` of the call; the agent stops using a worker that sends another one.
         id: u64,
         message: String,
     },

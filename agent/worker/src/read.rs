@@ -32,7 +32,7 @@ pub enum ReadError {
     /// The device at this name is not the expected drive any more.
     #[error("drive {drive} is not at /dev/{kernel_name} any more ({seen}); rescan")]
     NotThisDrive {
-        /// Expected identity.
+        /// Id of the drive that was expected at `kernel_name`.
         drive: String,
         /// Kernel name at which the drive was expected.
         kernel_name: String,
@@ -53,7 +53,7 @@ pub enum ReadError {
         /// Size of the drive, bytes.
         size: u64,
     },
-    /// Open failed.
+    /// The device could not be opened with O_DIRECT or not be verified, or does not exist any more.
     #[error("cannot open /dev/{kernel_name}")]
     Open {
         kernel_name: String,

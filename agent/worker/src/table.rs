@@ -21,9 +21,11 @@ pub(super) struct QueuedJob {
     pub arguments: Value,
     pub limit: Duration,
     pub deadline: Instant,
-    /// See `Job::READ_ONLY`.
+    /// True if the job changes nothing (`Job::READ_ONLY`): at its deadline it is answered before
+    /// its worker is ended.
     pub read_only: bool,
-    /// See `Job::COMES_AGAIN`.
+    /// True if the job is called again and again (`Job::COMES_AGAIN`): a foreground worker is kept
+    /// for the next call.
     pub comes_again: bool,
     pub answer: oneshot::Sender<Result<Outcome, Refusal>>,
 }

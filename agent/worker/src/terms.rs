@@ -128,7 +128,7 @@ pub enum RunError<E: std::error::Error + 'static> {
     Deadline {
         target: JobTarget,
         job: &'static str,
-        /// Deadline in milliseconds.
+        /// Deadline of the call, which covers waiting and running, milliseconds.
         limit_ms: u64,
         /// Step that the job was in.
         step: String,
@@ -165,7 +165,7 @@ pub struct SlotStatus {
     /// Age of the step; zero if no job runs.
     pub age: Duration,
     pub stuck: bool,
-    /// Callers that wait.
+    /// Number of jobs that wait for the slot, without the one that runs.
     pub waiting: usize,
 }
 

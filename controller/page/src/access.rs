@@ -32,7 +32,7 @@ const NAMESPACES_AT_A_TIME: usize = 16;
 const NAMESPACES: usize = 1000;
 /// Most reviews in the cache; further ones are not cached.
 const CACHED: usize = 1024;
-/// Longest token, bytes.
+/// Longest token that is reviewed, bytes. A longer one is refused as invalid without a review.
 const TOKEN_BYTES: usize = 8 << 10;
 
 /// A user, as the API server knows it.

@@ -11,7 +11,7 @@ use crate::{
     source::Answer,
 };
 
-/// The API server.
+/// Reviews tokens and users' permissions with the API server of the client's cluster. Nothing is cached here.
 pub struct ApiServer {
     tokens: Api<TokenReview>,
     accesses: Api<SubjectAccessReview>,

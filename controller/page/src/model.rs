@@ -82,7 +82,7 @@ pub struct Drive {
 /// A reading of SMART data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reading {
-    /// Stable name.
+    /// Stable name with its unit, such as `temperature-celsius`.
     pub name: String,
     /// Text for people: `LABEL: VALUE`, the label as smartctl names the reading, the value with its unit.
     pub shown: String,
@@ -103,7 +103,7 @@ pub struct Bucket {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Latency {
-    /// Always `ms`.
+    /// Unit of all latencies in this struct: always `ms`.
     pub unit: &'static str,
     /// Distribution of the drive's latencies; empty, since agents report means of minutes only.
     pub buckets: Vec<Bucket>,
@@ -174,7 +174,7 @@ pub struct Snapshot {
     pub text: Option<String>,
 }
 
-/// A volume.
+/// A volume as its agent last reported it, with its claim. Deleted volumes are an [`Erase`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Volume {
@@ -274,7 +274,7 @@ pub struct Erase {
     pub done_bytes: u64,
     pub total_bytes: u64,
     pub seconds_left: Option<u64>,
-    /// `erasing` or `quarantined`.
+    /// `erasing`, or `quarantined`: the erasing begins after the quarantine.
     pub state: String,
 }
 

@@ -28,9 +28,9 @@ use crate::{
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Claimed {
     pub(crate) volume: agent::Volume,
-    /// NAMESPACE/NAME; empty: none.
+    /// NAMESPACE/NAME of the claim or, without Kubernetes, of the claim or Nomad volume that it was created for; empty if there is none.
     pub(crate) claim: String,
-    /// Empty: none.
+    /// Name of the PersistentVolume; empty if there is none or it is not known.
     pub(crate) persistent_volume: String,
 }
 

@@ -21,7 +21,7 @@ use crate::{
     error::{PluginError, SNAPSHOT_CONTENTS},
 };
 
-/// Objects per page.
+/// Most objects per page of a list; further pages are requested until the list is complete.
 const PAGE: u32 = 500;
 
 /// Time without any byte of an answer after which a request has failed.
@@ -123,7 +123,7 @@ impl Cluster {
         Ok(all)
     }
 
-    /// Creates a task.
+    /// Creates a task, and returns it as the API server has stored it, with its generated name.
     pub(crate) async fn create(&self, task: &DriveTask) -> Result<DriveTask, PluginError> {
         let api = Api::<DriveTask>::all(self.client.clone());
         let created = api.create(&PostParams::default(), task).await;

@@ -25,7 +25,7 @@ pub(crate) enum PluginError {
     Refused {
         act: &'static str,
         message: String,
-        /// HTTP status.
+        /// HTTP status of the answer. 403 and 404 have exit codes of their own.
         code: u16,
     },
     #[error("cannot {act}: no answer of the API server: {error}")]

@@ -143,7 +143,8 @@ fn drive_cells(drive: &ListedDrive, wide: bool, now: i64) -> Vec<String> {
     cells
 }
 
-/// `kubectl drivebay drives`.
+/// Returns the output of `kubectl drivebay drives`. Errs if the list fails, if a named node has no drive with an object, or if a name
+/// selects no drive.
 pub(crate) async fn drives(
     cluster: &Cluster,
     args: &DrivesArgs,
@@ -210,7 +211,8 @@ struct NodeSum {
     free_bytes: u64,
 }
 
-/// `kubectl drivebay nodes`.
+/// Returns the output of `kubectl drivebay nodes`: sums over the drives with an object. Errs if the list fails, or if a named node has no
+/// such drive.
 pub(crate) async fn nodes(
     cluster: &Cluster,
     args: &NodesArgs,
@@ -284,7 +286,8 @@ struct Placed {
     class: String,
 }
 
-/// `kubectl drivebay volumes`.
+/// Returns the output of `kubectl drivebay volumes`: those that drive objects list. Errs if the list fails, or if a named node has no drive
+/// with an object.
 pub(crate) async fn volumes(
     cluster: &Cluster,
     args: &VolumesArgs,
@@ -373,7 +376,7 @@ struct Snapshot {
     node: String,
     ready: bool,
     size_bytes: u64,
-    /// Seconds since 1970.
+    /// Time of the snapshot, seconds since 1970; None if the object's status has no `creationTime`.
     created_at: Option<u64>,
     error: String,
 }
@@ -411,7 +414,7 @@ impl Snapshot {
     }
 }
 
-/// `kubectl drivebay snapshots`.
+/// Returns the output of `kubectl drivebay snapshots`. Errs if the list fails; a named node without snapshots is no error.
 pub(crate) async fn snapshots(
     cluster: &Cluster,
     args: &NodesArgs,
@@ -459,7 +462,7 @@ pub(crate) async fn snapshots(
     )
 }
 
-/// `kubectl drivebay tasks`.
+/// Returns the output of `kubectl drivebay tasks`. Errs if the list fails; a named node without tasks is no error.
 pub(crate) async fn tasks(
     cluster: &Cluster,
     args: &NodesArgs,

@@ -24,7 +24,7 @@ pub const MAX_NODE_BYTES: usize = 64 << 20;
 pub const MAX_VOLUME_BYTES: usize = 64 << 10;
 /// Largest drive with its SMART report, bytes.
 pub const MAX_DRIVE_BYTES: usize = 256 << 10;
-/// Largest class, bytes.
+/// Largest class, bytes, as counted by [`class_bytes`]; a larger one is [`Bound::Bytes`].
 pub const MAX_CLASS_BYTES: usize = 4 << 10;
 /// Most bytes of all findings about the host.
 pub const MAX_FINDINGS_BYTES: usize = 64 << 10;

@@ -39,14 +39,14 @@ const STRIDE: usize = 1024;
 /// A volume's place: by its uuid, then by the node it is on. Ids in text have the same order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Random, per creation.
+    /// Random uuid of the volume; a volume that is created again has another one.
     pub uuid: Uuid,
     /// The node whose agent reports it.
     pub node: Node,
 }
 
 impl Key {
-    /// The volume id.
+    /// Returns the volume id in its parts.
     pub fn id(&self) -> VolumeId {
         VolumeId {
             uuid: self.uuid,

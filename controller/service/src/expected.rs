@@ -17,7 +17,7 @@ pub const EXPECTED: &str = "expected";
 /// The claim to which a PersistentVolume is bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimedBy {
-    /// `namespace/name`
+    /// Namespace and name of the claim, NAMESPACE/NAME.
     pub name: Box<str>,
     /// UID of the claim, which distinguishes it from a later claim of that name.
     pub uid: Box<str>,

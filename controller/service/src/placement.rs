@@ -42,7 +42,7 @@ pub struct Choice {
     pub node: String,
     /// Name of the class of drives.
     pub class: String,
-    /// Exact size, bytes.
+    /// Size to request, bytes: within the range of the request, and valid for the class on this node.
     pub bytes: u64,
 }
 
@@ -98,7 +98,7 @@ pub enum PlacementError {
     )]
     NoRoom {
         class: String,
-        /// Bytes needed.
+        /// Size that the volume would have on `node`, bytes.
         needed: u64,
         /// Size of the largest volume that fits on an allowed node, bytes.
         largest: u64,

@@ -168,7 +168,7 @@ impl Client {
     }
 }
 
-/// A streamed answer.
+/// Messages of a streamed answer, in the order received. The answer is complete once [`next`](Self::next) has returned None.
 #[derive(Debug)]
 pub struct Incoming<T> {
     program: CalledProgram,

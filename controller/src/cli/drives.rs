@@ -33,7 +33,6 @@ use super::{
 
 #[derive(Debug, Serialize)]
 struct ListedDrive<'a> {
-    /// The node id.
     node: &'a str,
     /// The node's state, as `nodes` shows it.
     node_state: &'a str,
@@ -41,7 +40,7 @@ struct ListedDrive<'a> {
     drive: Drive,
 }
 
-/// Runs `drivebay-controller drives`.
+/// Runs `drivebay-controller drives`, and writes the list to `out`. Errs if a named node or drive is unknown. `now`: Unix time, seconds.
 pub async fn run(
     client: &mut Client,
     args: &DrivesArgs,

@@ -87,7 +87,7 @@ pub enum CommandError {
     /// `--unclaimed`: the list of PersistentVolumes cannot be used.
     #[error(transparent)]
     Claims(#[from] ClaimsError),
-    /// `volume pv` failed.
+    /// `volume pv`: the volume was deleted, or the controller's answer cannot be used.
     #[error(transparent)]
     Pv(#[from] PvError),
     /// `node forget` or `node remember` failed.

@@ -46,7 +46,7 @@ pub enum NodeError {
     )]
     StillThere {
         node: String,
-        /// `connected` or `starting`.
+        /// State of the node: `connected` or `starting`.
         state: String,
     },
     /// The node's state is unknown to this version.
@@ -61,7 +61,7 @@ pub enum NodeError {
     #[error("--confirm says {typed:?}, but the node is {node:?}; nothing was changed")]
     WrongConfirmation {
         node: String,
-        /// Value of `--confirm`.
+        /// Value of `--confirm`, which is not `node`.
         typed: String,
     },
 }
@@ -158,7 +158,7 @@ pub fn forget(
     )
 }
 
-/// Runs `node remember`.
+/// Runs `node remember`: removes the node's entry from the config file. Errs if the file has none, or cannot be changed.
 pub fn remember(args: &RememberArgs, out: &mut dyn Write) -> Result<(), CommandError> {
     let node = &args.node;
     store::change(&args.config, |text| edit::without(text, node)).map_err(NodeError::Store)?;

@@ -19,7 +19,7 @@ use super::{
 /// Most nodes that a footnote names.
 const NAMED: usize = 5;
 
-/// Runs the command.
+/// Runs `drivebay-controller nodes`, and writes the list to `out`. Errs if a named node is unknown.
 pub async fn run(
     client: &mut Client,
     args: &NodesArgs,

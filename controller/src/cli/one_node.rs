@@ -18,7 +18,7 @@ struct NodeSheet<'a> {
     history: &'a [Connection],
 }
 
-/// Runs the command.
+/// Runs `node show`, and writes the node with its connection history to `out`. Errs if the node is unknown. `now`: Unix time, seconds.
 pub(super) async fn run(
     client: &mut Client,
     args: &ShowNodeArgs,

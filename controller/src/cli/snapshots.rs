@@ -17,7 +17,6 @@ use super::{
 
 #[derive(Debug, Serialize)]
 struct SnapshotOnNode<'a> {
-    /// The node id.
     node: &'a str,
     /// The node's state, as `nodes` shows it.
     node_state: &'a str,
@@ -25,7 +24,8 @@ struct SnapshotOnNode<'a> {
     snapshot: ListedSnapshot<'a>,
 }
 
-/// Runs `drivebay-controller snapshots`.
+/// Runs `drivebay-controller snapshots`, and writes the list to `out`. Errs if a named node or volume is unknown. `now`: Unix time,
+/// seconds.
 pub async fn run(
     client: &mut Client,
     args: &SnapshotsArgs,

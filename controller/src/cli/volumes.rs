@@ -35,7 +35,6 @@ fn unclaimed(there: &VolumeOnNode) -> Option<String> {
 
 #[derive(Debug, Serialize)]
 struct ListedVolume<'a> {
-    /// The node id.
     node: &'a str,
     /// The node's state, as `nodes` shows it.
     node_state: &'a str,
@@ -63,7 +62,6 @@ struct FollowedClaim<'a> {
 struct NamedElsewhere<'a> {
     /// The one that names it.
     persistent_volume: &'a str,
-    /// The node id.
     node: &'a str,
 }
 

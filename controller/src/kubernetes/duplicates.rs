@@ -12,7 +12,7 @@ use drivebay_service::{
     peer_log::printable,
 };
 
-/// Objects per page.
+/// Most PersistentVolumes per page of a list; all pages are read before a volume is deleted.
 const PAGE: u32 = 500;
 
 /// Deletes due duplicates once per `--away-grace`, until `stop`.

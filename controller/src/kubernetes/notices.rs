@@ -35,7 +35,7 @@ pub(super) enum Object {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Notice {
     pub(super) object: Object,
-    /// CamelCase.
+    /// Reason of the event, a constant in CamelCase. It is a part of `digest`.
     pub(super) reason: &'static str,
     pub(super) note: String,
     /// True if the operator or the user of the claim has to act: an event of type Warning, else Normal.

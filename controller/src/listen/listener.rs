@@ -11,7 +11,7 @@ use crate::socket::{self, BindError, Bound};
 /// Length of the kernel's accept queue, limited by net.core.somaxconn: 4096 by default since Linux 5.4.
 const BACKLOG: u32 = 4096;
 
-/// Value of --listen.
+/// Value of `--listen`: `ADDRESS:PORT`, or `unix:` and an absolute path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenAddress {
     /// For agents that authenticate by certificate or token.

@@ -59,7 +59,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Time for sessions to close at the end.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// Authentication of agents.
+/// Authentication of agents that connect over TCP.
 #[derive(Debug, Clone)]
 pub enum Security {
     /// By certificates of the trusted CA.

@@ -18,7 +18,7 @@ pub enum StoreError {
         path.display()
     )]
     NoFile {
-        /// Path as given.
+        /// Path as passed to [`change`]; symbolic links in it are not resolved.
         path: PathBuf,
     },
     #[error("cannot read {}", path.display())]
@@ -47,7 +47,7 @@ pub enum StoreError {
     )]
     Write {
         path: PathBuf,
-        /// Step that failed.
+        /// Step that failed, for the message, such as `renaming the new file`.
         step: &'static str,
         #[source]
         source: io::Error,

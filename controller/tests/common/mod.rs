@@ -63,7 +63,7 @@ pub struct State {
     pub gap: bool,
     /// Changes are not sent while this holds.
     pub silent: bool,
-    /// Full snapshots sent.
+    /// Number of full updates sent so far, on all streams.
     pub snapshots: u64,
     /// Hellos are not answered while this holds, as over a connection whose other end is gone.
     pub mute: bool,
@@ -73,7 +73,7 @@ pub struct State {
     pub copies: bool,
     /// A volume with a source is copied while this holds, and is complete from the first repeat on that finds it not to.
     pub copying: bool,
-    /// Changes asked for.
+    /// Requested changes and received refusals, oldest first, as text.
     pub calls: Vec<String>,
 }
 

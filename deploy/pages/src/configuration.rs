@@ -8,7 +8,8 @@ use drivebay_config::{
 
 use crate::man::{Further, MANUAL};
 
-/// The page.
+/// Returns drivebay.toml(5) as roff: a subsection for each section of the configuration reference, with the meaning and the default or an
+/// example of each key.
 pub(crate) fn page() -> String {
     let source = concat!("drivebay-agent ", env!("CARGO_PKG_VERSION"));
     let mut head = Roff::new();

@@ -8,7 +8,7 @@ use drivebay_controller::cli::args::DEFAULT_SOCKET;
 /// A name and what it is.
 pub(crate) type Row = (&'static str, &'static str);
 
-/// A program's sections.
+/// Sections of a program's man pages that its clap definition does not contain. A page of a command shows those entries that concern it.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub files: Vec<Row>,
@@ -19,7 +19,7 @@ pub(crate) struct Program {
     pub see_also: Vec<&'static str>,
 }
 
-/// Read by both.
+/// Listed on the pages of both programs, as is `COMPLETE`.
 const COLOUR: Row = (
     "NO_COLOR",
     "If it is set and not empty, nothing is coloured.",

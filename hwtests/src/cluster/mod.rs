@@ -34,7 +34,8 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 const BALANCER: u8 = 10;
 const FIRST_NODE: u8 = 20;
 
-/// A cluster.
+/// A network and a CA for controllers and simulated nodes, whose processes the caller owns. Drop removes the directory with their
+/// certificates, state and logs.
 #[derive(Debug)]
 pub struct Cluster {
     /// Certificates for controllers 1 to 3 and the balancer; those of nodes are created on demand.

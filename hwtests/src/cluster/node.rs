@@ -21,7 +21,7 @@ pub struct SimHost {
     pub fleet: Fleet,
     /// Host that it runs on.
     pub host: Host,
-    /// Node id.
+    /// Node id: the name given to `Cluster::node`, with a 0 appended.
     pub id: String,
     pub(super) log: PathBuf,
 }

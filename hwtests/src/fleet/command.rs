@@ -8,7 +8,7 @@ use crate::Trouble;
 /// Nodes that a command applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Nodes {
-    /// `all`.
+    /// `all`: every node of the plan.
     All,
     /// `FIRST` or `FIRST..LAST`, inclusive.
     Range(String, String),

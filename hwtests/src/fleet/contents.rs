@@ -20,10 +20,10 @@ const FS_TYPE: &str = "ext4";
 /// Usable size of a drive, bytes: 4 TB without label and alignment, in whole MiB.
 pub const DRIVE_BYTES: u64 = 3_814_690 * MIB;
 
-/// One volume.
+/// State of a volume of a simulated node; its uuid is the key in `Contents::volumes`. Serialized to the fleet's journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SimVolume {
-    /// CSI name.
+    /// CSI name; unique among the node's volumes that are not deleted.
     pub name: String,
     /// Which of the node's drives, from 0.
     pub drive: usize,
@@ -33,7 +33,7 @@ pub struct SimVolume {
     pub block: bool,
     /// Filesystem; of a block volume empty.
     pub fs_type: String,
-    /// Staged or published.
+    /// True if it is in use, staged or published; false for a deleted volume.
     pub published: bool,
     /// Deleted; its space is not free yet.
     pub erasing: bool,
@@ -47,19 +47,20 @@ pub enum Refused {
     /// Another volume has this name.
     #[error("volume {name:?} exists and is different")]
     Different {
-        /// The name.
+        /// Requested name. The existing volume has a size outside of the requested range or another mode, or the requested class does not
+        /// exist.
         name: String,
     },
     /// The class does not exist: only one is simulated.
     #[error("there is no class {class:?} here, only {CLASS:?}")]
     NoClass {
-        /// Requested class.
+        /// Requested class, another than `CLASS`.
         class: String,
     },
     /// No drive has enough free space.
     #[error("{needed} bytes needed, the largest free piece is {largest} bytes")]
     NoRoom {
-        /// Bytes requested.
+        /// Bytes requested; for an expansion, those beyond the present size.
         needed: u64,
         /// Largest free space of a drive, bytes.
         largest: u64,
@@ -67,13 +68,13 @@ pub enum Refused {
     /// The volume does not exist, or was deleted.
     #[error("volume {id} does not exist")]
     NoVolume {
-        /// Volume id.
+        /// Volume id of the request.
         id: String,
     },
     /// The volume is in use, or has another name.
     #[error("volume {id} may have been used, or has another name")]
     Used {
-        /// Volume id.
+        /// Volume id of the request, which is a DeleteUnusedVolume.
         id: String,
     },
     /// The volume is larger than limit_bytes.
@@ -89,7 +90,7 @@ pub enum Refused {
 /// The drives of one node. Clones share the volumes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contents {
-    /// Number of drives.
+    /// Number of drives, at least 1; drives are numbered from 0.
     pub drives: usize,
     /// All volumes, including deleted ones that are being erased.
     pub volumes: BTreeMap<Uuid, Arc<SimVolume>>,

@@ -28,7 +28,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(40);
 /// Number of log lines that a failing test prints.
 const LOG_TAIL: usize = 40;
 
-/// Address for agents.
+/// Value of a controller's `--listen`, on which agents connect; with `Tls` also the directory of its certificates.
 #[derive(Debug, Clone)]
 pub enum Listen {
     /// A unix socket in its directory.
@@ -63,9 +63,9 @@ pub struct Controller {
 /// Resources used by a process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Usage {
-    /// Resident memory, bytes.
+    /// Resident memory at the time of the call (VmRSS), bytes.
     pub resident: u64,
-    /// CPU time, seconds.
+    /// User and system CPU time since the start of the process, seconds.
     pub cpu: f64,
 }
 

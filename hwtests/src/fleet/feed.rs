@@ -23,7 +23,7 @@ pub struct Snapshot {
 /// Sender of all updates of one agent process.
 #[derive(Debug, Clone)]
 pub struct Sender {
-    /// Node id.
+    /// Node id, also a part of the ids of its volumes.
     pub node: String,
     /// Random id of this process of the agent.
     pub instance: String,

@@ -27,7 +27,7 @@ const REREAD: Duration = Duration::from_secs(1);
 /// Connection of the nodes to their controllers.
 #[derive(Debug, Clone)]
 pub struct Way {
-    /// Addresses to dial.
+    /// Addresses that every agent dials, to have a session with each controller replica.
     pub targets: Vec<Target>,
     /// Directory of the CA, as `certs` creates it, with a certificate for every node; None: unix sockets only.
     pub certs: Option<PathBuf>,
@@ -35,7 +35,6 @@ pub struct Way {
     pub follow_certs: bool,
 }
 
-/// A running agent.
 #[derive(Debug)]
 struct Running {
     node: SimNode,
@@ -114,7 +113,7 @@ impl Seats {
         })
     }
 
-    /// Returns the plan.
+    /// Returns the plan from which the machines were created.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }

@@ -26,9 +26,9 @@ pub(super) const NAME: &str = "disk";
 pub enum Hang {
     /// Reads, writes and flushes.
     All,
-    /// Writes and flushes.
+    /// Writes and flushes; reads are answered.
     Writes,
-    /// Flushes.
+    /// Flushes; reads and writes are answered.
     Flushes,
     /// All requests after this many more.
     After(u64),
@@ -63,9 +63,9 @@ impl Hang {
 /// Type of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Read of bytes.
+    /// Read of `DriveRequest::bytes`.
     Read,
-    /// Write of bytes.
+    /// Write to `DriveRequest::bytes`.
     Write,
     /// Flush: makes earlier writes durable.
     Flush,

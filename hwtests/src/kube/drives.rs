@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use super::Cluster;
 use crate::{GIB, tools};
 
-/// Number of drives.
 const DRIVES: usize = 4;
 /// Size of each, bytes, including Drivebay's metadata.
 const DRIVE_BYTES: u64 = 6 * GIB;

@@ -27,7 +27,7 @@ use crate::{
     tools,
 };
 
-/// The node's name.
+/// Name of the guest's Kubernetes node, its host name, and the name of its tap interface in the cluster's network.
 const NODE: &str = "node-2";
 /// The StorageClass of its drives, which its host's node has none of.
 pub const GUEST_CLASS: &str = "drivebay-nvme";
@@ -42,7 +42,7 @@ const SLOW: Duration = Duration::from_secs(600);
 /// A scenario that shares a guest with others, since a guest takes minutes to join.
 pub type GuestScenario = fn(&mut GuestNode, &Cluster);
 
-/// The node.
+/// A Kubernetes node in a guest of the lab. Drop cuts the guest's power and deletes the Node object.
 #[derive(Debug)]
 pub struct GuestNode {
     /// Emulated machine of the node.

@@ -163,7 +163,7 @@ pub fn pod_spec(uses: &[Use], script: &str) -> Value {
 /// Command of a pod that only keeps its volumes mounted.
 pub const IDLE: &str = "while :; do sleep 1; done";
 
-/// A pod.
+/// Returns a Pod that runs a shell script with these claims, mounted or as devices; see [`pod_spec`].
 pub fn pod(name: &str, uses: &[Use], script: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod_spec(uses, script)})
 }

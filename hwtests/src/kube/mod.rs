@@ -42,7 +42,8 @@ macro_rules! long_scenario {
 /// be emulated.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
-/// The cluster.
+/// Handle of the cluster that hwtests/kubernetes started, and of an installation of Drivebay in it (`named`). Drop does not stop the
+/// cluster.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     dir: PathBuf,
@@ -324,9 +325,9 @@ fn bytes(quantity: &str) -> u64 {
 /// that the next scenario does not find them.
 #[derive(Debug)]
 pub struct Scenario {
-    /// The cluster.
+    /// Cluster that has the namespace.
     pub cluster: Cluster,
-    /// The namespace.
+    /// Name of the namespace, which `Cluster::scenario` created and `end` deletes.
     pub name: String,
     free: u64,
     ended: bool,

@@ -7,7 +7,10 @@ use super::{LIMIT, Scenario};
 use crate::Trouble;
 
 impl Scenario {
-    /// Applies objects.
+    /// Runs `kubectl apply` for these objects in the scenario's namespace.
+    ///
+    /// # Panics
+    /// They are refused.
     pub fn apply(&self, objects: &[Value]) {
         self.cluster.apply(&self.name, objects);
     }

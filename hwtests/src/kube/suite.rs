@@ -12,7 +12,7 @@ use crate::lab::progress::print_progress;
 pub struct LeftOut {
     /// Texts; a spec is left out if its name contains one.
     pub names: &'static [&'static str],
-    /// The reason.
+    /// Reason why they are not run, printed with their number.
     pub why: &'static str,
 }
 

@@ -39,7 +39,7 @@ impl Image {
         self.dir.join("root.img")
     }
 
-    /// Returns the kernel.
+    /// Returns the path of the kernel, which qemu loads directly (`-kernel`).
     pub fn kernel(&self) -> PathBuf {
         self.dir.join("vmlinuz")
     }

@@ -27,13 +27,13 @@ const END_LIMIT: Duration = Duration::from_secs(60);
 pub struct Tally {
     /// Passed tests, including skipped ones.
     pub passed: u32,
-    /// Failed tests.
+    /// Number of failed tests, from the test runner's result line; 0 before it.
     pub failed: u32,
-    /// Ignored tests.
+    /// Number of ignored tests, from the test runner's result line; 0 before it.
     pub ignored: u32,
     /// Skips, with their reasons.
     pub skipped: Vec<String>,
-    /// Complete output.
+    /// All lines of standard output and standard error so far, in the order in which they were received.
     pub output: String,
 }
 

@@ -46,7 +46,7 @@ impl MachineSpec {
         }
     }
 
-    /// Adds drives.
+    /// Appends drives. Slots are assigned in the order of the drives, except to those that request one.
     #[must_use]
     pub fn with(mut self, drives: Vec<DriveSpec>) -> Self {
         self.drives.extend(drives);

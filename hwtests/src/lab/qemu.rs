@@ -8,7 +8,7 @@ use super::{drives, image::Image};
 /// Memory, MiB; the host allocates only what is used.
 const MEMORY_MIB: u32 = 2048;
 
-/// Differences between machines.
+/// Image, files, control socket and port of one machine. The other arguments, except those for drives, are the same for every machine.
 #[derive(Debug)]
 pub struct Parts<'a> {
     /// Image of the guest.

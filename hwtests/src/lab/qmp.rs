@@ -25,25 +25,25 @@ pub enum QmpError {
         #[source]
         source: io::Error,
     },
-    /// The socket failed.
+    /// Reading from or writing to the socket failed, other than by a timeout or the end of the connection.
     #[error("qemu's control socket failed during {what}")]
     Io {
-        /// Operation.
+        /// Awaited message, e.g. "the answer to query-status".
         what: String,
         /// Error of the socket.
         #[source]
         source: io::Error,
     },
-    /// qemu has ended.
+    /// qemu closed the connection, as it does when it ends.
     #[error("qemu closed its control socket during {what}: it has ended")]
     Closed {
-        /// Operation.
+        /// Awaited message, e.g. "the answer to query-status".
         what: String,
     },
     /// The deadline passed, e.g. because the machine is frozen.
     #[error("qemu did not come up with {what} within {} s", limit.as_secs_f64())]
     Deadline {
-        /// Operation.
+        /// Awaited message, e.g. "the answer to query-status".
         what: String,
         /// Limit of the operation.
         limit: Duration,
@@ -51,17 +51,17 @@ pub enum QmpError {
     /// A command was refused.
     #[error("qemu refused {command}: {description} ({class})")]
     Refused {
-        /// The command.
+        /// Name of the command, e.g. "device_add".
         command: String,
-        /// qemu's error class.
+        /// `class` of qemu's error, e.g. "GenericError"; empty if it has none.
         class: String,
-        /// qemu's description.
+        /// `desc` of qemu's error, a text for humans; empty if it has none.
         description: String,
     },
     /// A message violates the protocol.
     #[error("qemu's control socket said what is not understood: {line}")]
     NotUnderstood {
-        /// The message.
+        /// Message as received, trimmed; reformatted if it is valid JSON.
         line: String,
         /// Error of parsing it as JSON, if that failed.
         #[source]
@@ -78,7 +78,8 @@ pub struct Event {
     pub data: Value,
 }
 
-/// A negotiated connection.
+/// A connection after the negotiation of capabilities, which accepts commands. Events that arrive during a command are kept until they are
+/// read or forgotten.
 #[derive(Debug)]
 pub struct Qmp {
     stream: UnixStream,

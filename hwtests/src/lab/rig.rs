@@ -10,9 +10,9 @@ use crate::{Node, Settings, wait};
 pub struct LabRig {
     /// Node, as its orchestrator sees it.
     pub node: Node,
-    /// The agent.
+    /// Agent in the guest of `machine`; its sockets are forwarded to this host.
     pub agent: LabAgent,
-    /// The machine.
+    /// Machine that the agent runs in; its power is cut on drop.
     pub machine: Machine,
 }
 

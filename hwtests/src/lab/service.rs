@@ -46,7 +46,7 @@ pub(super) fn install(guest: &Guest, settings: &Settings) -> Result<(), Trouble>
     install_as_it_is(guest, &configuration(guest, settings))
 }
 
-/// Writes the configuration.
+/// Overwrites the configuration at `CONFIG` in the guest, and creates the kubelet's directory. Does not restart the agent.
 pub(super) fn configure(guest: &Guest, settings: &Settings) {
     let text = configuration(guest, settings);
     guest.write(Path::new(CONFIG), text.as_bytes());

@@ -24,7 +24,7 @@ use crate::{Trouble, tools, wait};
 const SETTLE_LIMIT: Duration = Duration::from_secs(180);
 const SAVE_LIMIT: Duration = Duration::from_secs(120);
 
-/// A complete snapshot.
+/// A complete snapshot: a directory with qemu's saved state and the root disk's overlay. Machines start from it without changing it.
 #[derive(Debug, Clone)]
 pub struct Booted {
     dir: PathBuf,

@@ -22,11 +22,11 @@ const SHORT: Duration = Duration::from_secs(20);
 /// Result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
-    /// Exit code.
+    /// Exit code; -1 if ssh itself was ended by a signal.
     pub code: i32,
-    /// Standard output.
+    /// Standard output; invalid UTF-8 is replaced.
     pub stdout: String,
-    /// Standard error.
+    /// Standard error; invalid UTF-8 is replaced.
     pub stderr: String,
 }
 
@@ -37,7 +37,7 @@ impl Ran {
     }
 }
 
-/// An open connection.
+/// A master connection to a guest, over which each command opens a session. Drop ends it.
 #[derive(Debug)]
 pub struct Ssh {
     control: PathBuf,

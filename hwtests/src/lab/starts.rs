@@ -11,7 +11,7 @@ const RECORD: &str = "/run/starts.strace";
 /// File with strace's process id.
 const TRACER: &str = "/run/starts.pid";
 
-/// A running count.
+/// Count of the `lvm` commands that a process of a guest and its descendants run, from `watch` until `finish`.
 #[derive(Debug)]
 pub struct LvmStarts {
     guest: Guest,

@@ -156,7 +156,7 @@ impl Events {
             .count()
     }
 
-    /// Stops recording.
+    /// Stops the systemd unit `unit`, which must be the one given to `listen`. The file of events stays in the guest.
     pub fn end(self, unit: &str) {
         self.guest.run(&format!("systemctl stop {unit}"));
     }

@@ -23,7 +23,6 @@ pub(super) enum Pattern {
     Sequential,
 }
 
-/// Arrival of requests.
 #[derive(Debug, Clone, Copy)]
 enum Arrival {
     /// Closed loop: this many are outstanding at any time, with a pause in milliseconds after each.
@@ -39,7 +38,7 @@ pub(super) struct Offered {
     pub(super) pattern: Pattern,
     /// Bytes per request.
     pub(super) size: f64,
-    /// Flushes per request.
+    /// Flushes per write, whose latency includes them: 0 to 1; 0 for reads.
     pub(super) flushed: f64,
     /// Relative distance of positions: 1 on average.
     pub(super) reach: f64,
@@ -94,7 +93,7 @@ impl Offered {
     }
 }
 
-/// Kinds of load.
+/// Kind of load, by which `Load::draw` chooses streams, sizes and rates; see the table of this module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Profile {
     FioRandom,

@@ -12,18 +12,18 @@ use super::{
 /// Shape of a slowdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Shape {
-    /// All the time.
+    /// Reads and writes, during the whole slowdown.
     Constant,
     /// Two of three minutes, at least five in total.
     Bursts,
-    /// Reads only.
+    /// Reads only, during the whole slowdown.
     ReadsOnly,
     /// While the agent erases a deleted volume on the drive.
     DuringErase,
 }
 
 impl Shape {
-    /// Every shape.
+    /// Every shape once; `evaluate` takes them in turn.
     pub const ALL: [Self; 4] = [
         Self::Constant,
         Self::Bursts,
@@ -49,9 +49,9 @@ pub struct Slowness {
     pub shape: Shape,
     /// Factor by which they take longer.
     pub factor: f64,
-    /// Start, seconds.
+    /// Start, seconds since the start of the scenario.
     pub from: f64,
-    /// End, seconds.
+    /// End, seconds since the start of the scenario; exclusive.
     pub to: f64,
 }
 
@@ -86,7 +86,7 @@ pub struct Scenario {
     nodes: Vec<Node>,
     /// Slowdown of the first drive.
     pub slowness: Option<Slowness>,
-    /// Duration, minutes.
+    /// Duration, minutes: number of times that `next_minute` returns inputs.
     pub minutes: u64,
     /// Name of the first drive's medium and load.
     pub name: String,

@@ -19,7 +19,7 @@ pub(crate) async fn rows(ground: &mut Ground, dir: &Path) {
     expanding(ground).await;
 }
 
-/// Requests without fields.
+/// Checks that the RPCs whose requests have no fields answer OK.
 async fn plain(ground: &mut Ground) {
     let mut client = ground.csi.node();
     let answer = client.node_get_info(wire::NodeGetInfoRequest {}).await;

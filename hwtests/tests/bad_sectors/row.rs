@@ -148,7 +148,7 @@ impl Row {
         }
     }
 
-    /// Inserts the fault.
+    /// Injects the specified fault, and records its byte range in the outcome. The volumes of `prepare` must exist.
     pub(crate) async fn strike(mut self) -> Self {
         let contents = self.contents().unwrap();
         let troubled = self.troubled.as_ref().unwrap();

@@ -137,7 +137,7 @@ fn fill(file: &Path) {
     while filling.write_all(&[1; 512]).is_ok() {}
 }
 
-/// A full volume.
+/// A volume without free space or inodes, and its row of the fault table.
 struct Full {
     volume: Placed,
     case: Case,

@@ -14,7 +14,7 @@ pub(crate) enum Op {
     Claim,
     /// CreateVolume of a filesystem.
     Create,
-    /// CreateVolume, block.
+    /// CreateVolume of a raw block volume.
     CreateBlock,
     /// The first NodeStageVolume: mkfs, record, mount.
     Stage(&'static str),
@@ -22,15 +22,15 @@ pub(crate) enum Op {
     Expand,
     /// ControllerExpandVolume and NodeExpandVolume while it is staged.
     Grow(&'static str),
-    /// DeleteVolume.
+    /// DeleteVolume of a raw block volume that has data.
     Delete,
     /// The erasing after it.
     Erase,
-    /// CreateSnapshot.
+    /// CreateSnapshot of a raw block volume that has data.
     Snapshot,
     /// CreateVolumeGroupSnapshot, of one volume.
     Group,
-    /// DeleteSnapshot.
+    /// DeleteSnapshot of the only snapshot of a volume.
     DropSnapshot,
     /// CreateVolume, block, of a snapshot whose volume was written to since.
     Restore,

@@ -97,7 +97,7 @@ pub(crate) async fn delete_snapshot(lab: &LabRig, id: &str) {
     persistently(async || lab.csi.delete_snapshot(id).await).await;
 }
 
-/// Calls CreateVolumeGroupSnapshot once.
+/// Calls CreateVolumeGroupSnapshot for these volumes once: does not repeat a call that fails.
 pub(crate) async fn try_group(
     client: &Csi,
     name: &str,

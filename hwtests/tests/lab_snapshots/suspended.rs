@@ -70,7 +70,7 @@ const ANSWER: Duration = Duration::from_secs(120);
 enum Whom {
     /// The agent with all of its workers.
     All,
-    /// The agent alone.
+    /// The agent's own process; its workers are not killed.
     Agent,
 }
 

@@ -44,7 +44,7 @@ pub(crate) enum Class {
     Large,
 }
 
-/// Parameters of CreateVolume.
+/// Parameters of CreateVolume; `mib` is required_bytes, MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Spec {
     pub(crate) kind: Kind,
@@ -101,7 +101,7 @@ pub(crate) type DriveNumber = u8;
 pub(crate) enum Step {
     /// A call, repeated until its answer is final.
     Call(u8, Call),
-    /// Two concurrent calls.
+    /// Two calls at the same time, for two volume names or the same one. Neither is repeated.
     Pair((u8, Call), (u8, Call)),
     /// A call that its caller cancels after this many milliseconds and then repeats.
     Cut(u8, Call, u16),

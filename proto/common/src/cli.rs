@@ -11,7 +11,8 @@ pub const WRONG: u8 = 1;
 pub const USAGE: u8 = 2;
 /// The program to connect to does not answer.
 pub const UNREACHABLE: u8 = 3;
-/// Permission denied.
+/// Permission denied: by the permissions of a file or socket, because the command needs root, or by the called program or the
+/// Kubernetes API.
 pub const NOT_PERMITTED: u8 = 4;
 /// The answer could not be determined.
 pub const UNKNOWN: u8 = 5;

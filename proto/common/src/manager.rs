@@ -28,7 +28,7 @@ pub async fn notify_ready(
     }
 }
 
-/// Notifies STOPPING.
+/// Notifies STOPPING: the process shuts down. Waits at most 2 s; a failure is logged and not returned.
 pub async fn notify_stopping() {
     notify_manager(|| sd_notify::notify(&[NotifyState::Stopping])).await;
 }

@@ -26,14 +26,14 @@ pub struct Names<'a> {
 pub enum Part {
     /// The whole name, for commands that change something.
     Whole,
-    /// Any unique prefix.
+    /// A whole name or a unique prefix. Whole names come first; of either, deleted objects count only if no other matches.
     Beginning,
 }
 
 /// Kind of the objects that are searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
-    /// "drive" or "volume".
+    /// Noun for messages, in the singular: `drive`, `volume`, `snapshot or group`.
     pub name: &'static str,
     /// Command that lists them.
     pub list: &'static str,
@@ -54,7 +54,7 @@ pub enum PickError {
     )]
     Several {
         name: String,
-        /// Identities with labels.
+        /// Objects that match equally well, at least two: the identity of each, with its label in parentheses if it has one.
         candidates: Vec<String>,
     },
     #[error(

@@ -70,7 +70,7 @@ impl Progress {
         }
     }
 
-    /// Removes the lines.
+    /// Removes the shown lines and leaves the cursor at the beginning of the first; does nothing if none are shown.
     pub fn clear(&mut self) {
         let shown = std::mem::take(&mut self.shown);
         if shown > 0 {

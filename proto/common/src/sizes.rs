@@ -12,12 +12,12 @@ pub enum SizeError {
         "{text:?} does not say which unit: write {number}{binary} (binary, 1024) or {number}{decimal} (decimal, 1000)"
     )]
     Undecided {
-        /// As written.
+        /// The size as given, with the ambiguous unit.
         text: String,
         number: String,
-        /// Binary spelling.
+        /// Unit to write if powers of 1024 are meant, e.g. `GiB`.
         binary: &'static str,
-        /// Decimal spelling.
+        /// Unit to write if powers of 1000 are meant, e.g. `GB`.
         decimal: &'static str,
     },
     /// A number without a unit, below 1 MiB and not 0: the unit is probably missing.

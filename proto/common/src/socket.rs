@@ -30,7 +30,7 @@ pub enum BindError {
     #[error("cannot tell whether {path} is served by another process; it is left alone")]
     Unclear {
         path: PathBuf,
-        /// Error of connecting.
+        /// Error of the connection attempt; never `ConnectionRefused` or `NotFound`, with which the socket counts as stale.
         #[source]
         source: io::Error,
     },

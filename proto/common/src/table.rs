@@ -5,7 +5,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 pub use crate::units::{human_seconds, human_size};
 use crate::{paint::Paint, terminal::Terminal, text::acts};
 
-/// Separator of columns.
+/// Text between adjacent columns; part of the width that has to fit the terminal.
 const GAP: &str = "  ";
 
 /// Alignment of a column.

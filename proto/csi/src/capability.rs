@@ -14,9 +14,9 @@ use drivebay_common::mount_flags::mount_flags;
 /// Access type of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Raw device.
+    /// Raw block device; Drivebay makes no filesystem on it.
     Block,
-    /// Mounted filesystem.
+    /// Filesystem that is mounted with these flags.
     Mount {
         /// Filesystem, if the capability names one.
         fs_type: Option<&'static str>,
@@ -41,11 +41,11 @@ impl Access {
     }
 }
 
-/// A supported capability.
+/// A capability that a local volume supports, as [`capability`] returns it: every access mode is of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capability {
     pub access: Access,
-    /// Access mode SINGLE_NODE_READER_ONLY.
+    /// True for access mode SINGLE_NODE_READER_ONLY: the agent stages and publishes the volume read-only.
     pub read_only: bool,
     /// Access mode SINGLE_NODE_SINGLE_WRITER: only one target path.
     pub single_writer: bool,

@@ -52,7 +52,7 @@ impl Default for Reserve {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parameters {
     pub(crate) reserve: Reserve,
-    /// As in [`NewSnapshot`].
+    /// Age at which a snapshot is deleted, seconds, at least 60; None: never. Default: [`names::DEFAULT_SNAPSHOT_MAX_AGE`].
     pub(crate) max_age: Option<u64>,
 }
 
@@ -174,7 +174,7 @@ fn max_age(text: &str) -> Result<Option<u64>, InvalidRequest> {
     parse_max_age(text).map_err(|reason| bad(names::PARAM_SNAPSHOT_MAX_AGE, text, reason))
 }
 
-/// "20%".
+/// Parses the parameter `reserve`, for example "20%": whole percent of the volume's size, 1 to 100.
 fn percent(text: &str) -> Result<u32, InvalidRequest> {
     validate::text("parameters.reserve", text, MAX_STRING_BYTES)?;
     let digits = text.strip_suffix('%');
@@ -188,7 +188,7 @@ fn percent(text: &str) -> Result<u32, InvalidRequest> {
     })
 }
 
-/// "1GiB".
+/// Parses the value of the parameter `key`, for example "1GiB", to bytes. Errs for 0 and for what [`parse_size`] refuses.
 fn size(key: &'static str, text: &str) -> Result<u64, InvalidRequest> {
     validate::text("parameters", text, MAX_STRING_BYTES)?;
     let bytes = parse_size(text).ok().filter(|bytes| *bytes > 0);

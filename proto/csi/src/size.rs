@@ -19,7 +19,7 @@ pub enum SizeError {
         size_beside(MAX_VOLUME_BYTES, *required)
     )]
     TooLarge {
-        /// Requested size, bytes.
+        /// Requested size, or that of the source of a copy if none is requested, bytes; more than [`MAX_VOLUME_BYTES`].
         required: u64,
     },
     #[error(
@@ -30,9 +30,9 @@ pub enum SizeError {
     LimitBelowSmallest {
         /// limit_bytes of the request.
         limit: u64,
-        /// Smallest volume, bytes.
+        /// Result of [`SizeRules::smallest_volume`], bytes; more than `limit`.
         smallest: u64,
-        /// Filesystem, or `block`.
+        /// Filesystem of the volume; `block` if the rules name none.
         what: String,
     },
     #[error(
@@ -45,7 +45,7 @@ pub enum SizeError {
     RoundingExceedsLimit {
         /// required_bytes of the request.
         required: u64,
-        /// Rounded size, bytes.
+        /// `required` rounded up to the extent, and for a new volume to the smallest one, bytes; more than `limit`.
         rounded: u64,
         /// Extent of the class, bytes.
         extent: u64,

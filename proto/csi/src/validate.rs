@@ -33,7 +33,7 @@ pub enum InvalidRequest {
         field: &'static str,
         /// Length of the string, bytes.
         bytes: usize,
-        /// The limit, bytes.
+        /// Largest length that is accepted, bytes; differs by field.
         limit: usize,
     },
     /// A control character where text is expected.
@@ -61,7 +61,7 @@ pub enum InvalidRequest {
         "the request names two filesystems, {first} and {second}: of volume_capabilities and parameters fsType and csi.storage.k8s.io/fstype all that name one must name the same"
     )]
     MixedFilesystems {
-        /// One of them.
+        /// Name from [`names::FILESYSTEMS`]; never equal to `second`.
         first: &'static str,
         second: &'static str,
     },
@@ -113,7 +113,7 @@ pub enum InvalidRequest {
         /// The parameter that is missing.
         key: &'static str,
     },
-    /// Mutable parameters (VolumeAttributesClass).
+    /// The request has mutable parameters (VolumeAttributesClass); none are supported.
     #[error("mutable_parameters are not supported; remove the VolumeAttributesClass")]
     MutableParameters,
     /// An unknown parameter of a VolumeSnapshotClass or VolumeGroupSnapshotClass.
@@ -139,9 +139,9 @@ pub enum InvalidRequest {
         size_beside(*least, *most)
     )]
     ReserveBounds {
-        /// leastReserve, bytes.
+        /// Value of leastReserve, bytes; more than `most`.
         least: u64,
-        /// mostReserve, bytes.
+        /// Value of mostReserve, bytes; above 0, and less than `least`.
         most: u64,
     },
     /// A list with more entries than are allowed.
@@ -164,9 +164,9 @@ pub enum InvalidRequest {
         size_beside(*required, *limit)
     )]
     LimitBelowRequired {
-        /// required_bytes.
+        /// required_bytes of the request; more than `limit`.
         required: u64,
-        /// limit_bytes.
+        /// limit_bytes of the request; above 0, since 0 means no limit.
         limit: u64,
     },
     /// A driver name outside CSI's rules.

@@ -247,7 +247,7 @@ pub struct SnapshotTally {
 }
 
 impl SnapshotTally {
-    /// Counts a snapshot.
+    /// Counts a snapshot, its volume, its state and its group, and adds its reserve and, if known, its used space.
     pub fn add(&mut self, SnapshotEntry { volume, snapshot }: SnapshotEntry<'_>) {
         self.volumes.insert(volume.id.clone());
         *self.states.entry(snapshot.state.clone()).or_default() += 1;

@@ -25,7 +25,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds a drive.
+    /// Counts a drive by state or verdict, and adds its space; free space only if the drive takes new volumes.
     pub fn add(&mut self, drive: &Drive) {
         let counter = match (drive.known_state(), drive.known_verdict()) {
             (Some(DriveState::Rejected), _) => &mut self.rejected,

@@ -37,11 +37,11 @@ drivebay_proto::words! {
         NoAnswer = "NO_ANSWER",
         /// A drive's label cannot be read.
         Damaged = "DAMAGED",
-        /// A drive's verdict.
+        /// A drive's verdict is BAD, and is not acknowledged.
         Bad = "BAD",
         /// A volume can be used, with less than it should have.
         Degraded = "DEGRADED",
-        /// A drive's verdict.
+        /// A drive's verdict is SUSPECT, and is not acknowledged.
         Suspect = "SUSPECT",
         /// A condition that may become worse.
         Warning = "WARNING",
@@ -51,13 +51,13 @@ drivebay_proto::words! {
 
     /// With what something is wrong.
     Kind {
-        /// With the controller.
+        /// The controller, with its own state files.
         Controller = "controller",
-        /// With a drive.
+        /// A drive, or the volumes that suffer from it.
         Drive = "drive",
-        /// With a node.
+        /// A node or its agent: disconnected, still scanning, or with problems of its own.
         Node = "node",
-        /// With a volume.
+        /// A volume, with problems that are not only those of its drive.
         Volume = "volume",
     }
 }

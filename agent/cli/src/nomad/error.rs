@@ -11,7 +11,7 @@ use drivebay_common::{
 use super::{LIMIT, request::RequestError};
 use crate::manual::ManualError;
 
-/// The operation failed.
+/// Error of an operation of `nomad-plugin`. After `Late`, the agent continues the operation.
 #[derive(Debug, thiserror::Error)]
 pub enum NomadError {
     #[error(transparent)]

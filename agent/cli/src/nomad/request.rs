@@ -42,7 +42,7 @@ pub enum RequestError {
 pub struct Target {
     /// Name on the drive, derived from Nomad's id: `delete` may be called without Nomad's name.
     pub volume: String,
-    /// Mount point.
+    /// Mount point, an absolute path: the directory of the volume's uuid in Nomad's `DHV_VOLUMES_DIR`.
     pub at: PathBuf,
 }
 
@@ -76,11 +76,11 @@ impl Target {
     }
 }
 
-/// Request of `create`.
+/// Validated request of Nomad's operation `create`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Create {
     pub target: Target,
-    /// capacity_min, in bytes.
+    /// Nomad's `capacity_min`, bytes; at least 1.
     pub smallest: u64,
     /// capacity_max, in bytes; 0 if not set.
     pub largest: u64,
@@ -121,7 +121,8 @@ struct Texts {
 }
 
 impl Create {
-    /// Reads the variables.
+    /// Reads and validates the variables of `create`, of which only the volume's name and namespace may be missing. Errs also if
+    /// capacity_min is 0.
     pub fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, RequestError> {
         let target = Target::read(&variable)?;
         let smallest = bytes(&variable, "DHV_CAPACITY_MIN_BYTES")?;

@@ -58,7 +58,7 @@ pub struct Check {
     pub limit_ms: u64,
 }
 
-/// Result of [Check].
+/// Result of [Check], also of an inconclusive one. If nothing was checked, the job errs with [CheckError] instead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckReport {
     /// Command that was run.

@@ -9,7 +9,8 @@ const LEAST_SNAPSHOT: u64 = 64 << 20;
 /// Check of a mounted volume that cannot be checked with a reliable result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Doubtful {
-    /// No check.
+    /// It is not checked while it is mounted; the plan is `Plan::Not`, with the reason why no
+    /// snapshot can be made.
     #[default]
     Leave,
     /// Several runs on the live device; only complaints of every run count.
@@ -60,7 +61,7 @@ pub enum Plan {
     },
     /// Several runs on the live device.
     Repeated {
-        /// Number of runs.
+        /// Number of runs, at least two; the one of `Doubtful::Repeat`.
         runs: u32,
     },
     /// No check is possible.

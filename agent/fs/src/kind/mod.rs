@@ -46,9 +46,9 @@ pub fn has_anonymous_device(fs_type: &str) -> bool {
 /// Values that an option may have.
 #[derive(Debug)]
 pub enum Value {
-    /// No value.
+    /// The option takes no value; an attached one is refused.
     None,
-    /// Any plain word.
+    /// Any value. As for every option, it must not be empty, begin with a hyphen, or contain a slash.
     Word,
     /// Exactly one of these.
     OneOf(&'static [&'static str]),
@@ -62,7 +62,7 @@ pub enum Value {
 #[derive(Debug)]
 pub struct Allowed(pub &'static [&'static str], pub Value);
 
-/// Filesystem to make.
+/// Parameters of making a filesystem, for `Filesystem::mkfs` and `Filesystem::try_mkfs`; the device is passed beside them.
 #[derive(Debug)]
 pub struct MkfsPlan<'a> {
     /// Volume that it is for, for messages.

@@ -22,11 +22,11 @@ pub struct UuidChange<'a> {
     /// replayed.
     pub partition: &'a Partition,
     pub fs_type: FsType,
-    /// Volume, for messages.
+    /// Uuid of the volume that has the copy, for messages and errors only.
     pub volume: Uuid,
-    /// Present UUID.
+    /// UUID of the filesystem on the device, which is that of the original.
     pub from: Uuid,
-    /// New UUID.
+    /// UUID in the volume's record, which the filesystem gets.
     pub to: Uuid,
     /// Options that it will be mounted with.
     pub options: &'a [String],

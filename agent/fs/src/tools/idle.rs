@@ -17,7 +17,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// End of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// The tool exited.
+    /// The tool exited by itself; both outputs are lossy UTF-8 of at most 1 MiB.
     Exited {
         code: i32,
         stdout: String,

@@ -8,7 +8,7 @@ use crate::{device::Device, jobs::CopyProgress, plan, space};
 /// Zeroed and read back at once, bytes.
 const PIECE: u64 = 64 * MIB;
 
-/// The copy.
+/// Target of a copy: the place that was created for it, which may be larger than its original.
 pub(super) struct Tail<'a, D: ?Sized> {
     pub(super) dev: &'a D,
     pub(super) id: &'a DriveId,

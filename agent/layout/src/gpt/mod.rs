@@ -39,7 +39,8 @@ pub const PARTITION_NAME: &str = "drivebay";
 pub enum Which {
     /// At the start of the drive.
     Primary,
-    /// At its end.
+    /// At the end of the drive that the table was written for: entries, then the header in sector
+    /// `Table::last_lba`.
     Backup,
 }
 

@@ -169,7 +169,7 @@ fn read_copy<D: Medium + ?Sized>(dev: &D, which: Which, lba: u64, end: u64) -> C
 pub enum FirstSector {
     /// A protective MBR, without which kernels ignore the table.
     Protective,
-    /// Zeros.
+    /// Every byte of the sector is zero.
     Blank,
     /// Remains of a protective MBR with some bad bits: no signature of an MBR, or one entry, at the
     /// start sector of a protective MBR's. Some superblocks have no such signature either; they

@@ -32,7 +32,8 @@ const MAGIC: &[u8; 8] = b"DRVBAYMD";
 const FORMAT: u32 = 1;
 const HEADER: usize = 4096;
 
-/// A valid copy.
+/// A copy of the metadata text, with valid checksums of header and text and in the format of this
+/// version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copy {
     pub text: Vec<u8>,

@@ -27,7 +27,8 @@ use drivebay_worker::Context;
 /// A tag for those who read `lvs`; what it is is known by its name.
 const TAG: &str = "drivebay-check";
 
-/// Makes one.
+/// Creates and activates the snapshot for checking a volume, and returns the drive's contents with it. Errs with `Busy` while the drive has
+/// an earlier one.
 pub(crate) fn make(
     dev: &BlockDev,
     uuid: Uuid,

@@ -63,7 +63,7 @@ pub struct PvHeader {
 pub struct Committed {
     /// The header of the PV that it was read from.
     pub header: PvHeader,
-    /// The parsed text.
+    /// Contents of the text, from the perspective of this PV.
     pub vg: Vg,
     /// The text byte for byte, without the zero that ends it.
     pub text: Vec<u8>,

@@ -27,7 +27,7 @@ use drivebay_worker::Context;
 /// Smaller ones make large writes to the volume slow, larger ones copy much for small writes. Chosen by a trial of a few sizes; not
 /// measured on drives.
 const CHUNK: &str = "64k";
-/// The same, bytes.
+/// Size of `CHUNK`, bytes.
 const CHUNK_BYTES: u64 = 64 << 10;
 /// Size of the kernel's metadata for each chunk that it stores, bytes.
 const NOTE_BYTES: u64 = 16;

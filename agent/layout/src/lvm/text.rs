@@ -16,9 +16,9 @@ pub enum Value {
     Float(f64),
     /// A quoted string, without its escapes.
     Text(String),
-    /// `[ … ]`
+    /// `[ … ]`: elements in the order of the text, of any types; may be empty.
     Array(Vec<Value>),
-    /// `{ … }`
+    /// `{ … }`: keys, which are unique, and their values.
     Section(Section),
 }
 

@@ -37,7 +37,7 @@ use drivebay_worker::Context;
 /// Limit of opening a drive, in addition to waiting for its lock, and of reading all drives. No volume is suspended yet.
 const READ_LIMIT: Duration = Duration::from_secs(10);
 
-/// See `TakeTogether`.
+/// Runs `TakeTogether`: locks all drives and reads them, and suspends no volume before all of that has succeeded.
 pub(crate) fn take(
     job: &TakeTogether,
     context: &mut Context,
@@ -260,7 +260,7 @@ struct Prepared {
     /// Volume, device and drive, for messages.
     name: String,
     snapshot_table: Target,
-    /// Fails all I/O.
+    /// Table with the target `error`, as long as the snapshot's table: all I/O to it fails.
     error_table: Target,
     store: Writer,
     chunk_bytes: u64,

@@ -37,11 +37,11 @@ pub struct Pv {
     pub uuid: String,
     /// Bytes from the start of the drive to its first PE.
     pub pe_start: u64,
-    /// Number of PEs.
+    /// Number of PEs. The end of the last one, bytes from the start of the drive, fits in a u64.
     pub pe_count: u64,
 }
 
-/// A logical volume.
+/// An LV of the VG, and the PEs of this PV that it occupies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lv {
     pub name: String,
@@ -64,7 +64,7 @@ pub struct Lv {
 pub struct Segment {
     /// First PE on the PV.
     pub start: u64,
-    /// Number of PEs.
+    /// Number of PEs; at least 1 in `Lv::segments`.
     pub count: u64,
 }
 

@@ -21,7 +21,7 @@ use drivebay_sys::dm::{self, DmDevice};
 pub struct View {
     /// Contents of the VG's tags.
     pub mark: VgMark,
-    /// Everything on it.
+    /// Volumes, snapshots and free space of the VG, with the kernel's devices of them.
     pub contents: Contents,
     /// The LV of each volume in `contents`, by the volume's uuid; not there for a uuid that several LVs have.
     pub lvs: BTreeMap<Uuid, Lv>,

@@ -91,7 +91,8 @@ pub(super) fn create_of(
     session(drive).create(record, raw_space, drivebay_model::Placement::Pack, deleted)
 }
 
-/// Frees erased space.
+/// Frees the space of a deleted volume, as the last step of erasing does. The volume must be on the
+/// drive.
 pub(super) fn free(drive: &FakeDrive, uuid: Uuid) -> Result<Contents, LayoutError> {
     let erasable = session(drive).erasable(uuid)?.unwrap();
     erase::free(&mut session(drive), &erasable)

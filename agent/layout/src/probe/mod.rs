@@ -47,7 +47,7 @@ pub enum Blankness {
 /// Result of probing a drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probed {
-    /// Bytes, from BLKGETSIZE64.
+    /// Size of the device, bytes: that of the requested `DriveRef`, which opening compares with BLKGETSIZE64.
     pub size_bytes: u64,
     /// True if the kernel reports the device as read-only (BLKROGET).
     pub read_only: bool,
@@ -76,14 +76,14 @@ pub enum ProbeError {
     /// The device at this name is not the expected drive any more.
     #[error("drive {drive} is not at /dev/{kernel_name} any more ({seen})")]
     NotThisDrive {
-        /// Expected identity.
+        /// Id of the drive that was expected at `kernel_name`.
         drive: String,
         /// Kernel name at which the drive was expected.
         kernel_name: String,
         /// Device that has this name now.
         seen: String,
     },
-    /// Open failed.
+    /// The device could not be opened or verified, or its read-only flag or sector size could not be read.
     #[error("cannot open /dev/{kernel_name}")]
     Open {
         kernel_name: String,
@@ -98,11 +98,11 @@ pub enum ProbeError {
         #[source]
         source: Cause,
     },
-    /// libblkid failed.
+    /// libblkid could not probe the device, mostly because of a read error.
     #[error("libblkid failed on /dev/{kernel_name} ({what})")]
     Blkid {
         kernel_name: String,
-        /// Which call.
+        /// Name of the libblkid function that failed, or `opening`.
         what: String,
         #[source]
         source: Cause,

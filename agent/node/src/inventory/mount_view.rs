@@ -19,7 +19,7 @@ const MOST: usize = 64;
 const SHOWN: usize = 16;
 
 type Number = (u32, u32);
-/// Mounts by id.
+/// Mounts of one device number or kernel name, by mount id.
 type Mounts = BTreeMap<u64, Arc<MountEntry>>;
 
 /// Index of the mount table by device. Updated after each call that mounts or unmounts, at a cost that does not grow

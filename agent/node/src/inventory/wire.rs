@@ -25,7 +25,7 @@ pub struct Sender {
     pub node: String,
     /// Random id of this agent process.
     pub instance: String,
-    /// Configured classes.
+    /// Classes of the configuration. Each update has all of them, in this order.
     pub classes: Vec<ClassConfig>,
 }
 

@@ -32,11 +32,11 @@ pub enum StateKind {
     Tombstones,
     /// Mounts made by hand.
     ManualMounts,
-    /// Moves of volumes.
+    /// Moves of volumes to other drives, and the automatic evacuations of the last day.
     Moves,
     /// Kernel evidence, unreadable ranges, expected mounts.
     Health,
-    /// Latencies of drives.
+    /// Latencies of each drive by the minute, for the comparison with its peers.
     Latency,
     /// SMART history of a drive.
     Smart,

@@ -13,7 +13,8 @@ use super::{Damage, Saved, StateDir, StateError, StateKind, Stored};
 /// Format of the file; one of a newer version is refused at start.
 const VERSION: u32 = StateKind::ManualMounts.version();
 
-/// A manual mount.
+/// A manual mount, requested by `MountVolume` and not by CSI; at most one per volume. Recorded before it is made, and taken back if that
+/// fails.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandMount {
     pub volume: Uuid,

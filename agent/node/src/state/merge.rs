@@ -24,12 +24,12 @@ pub enum Sight<'a> {
     Unread,
 }
 
-/// Result of [`merge`].
+/// Result of [`merge`]: the state to persist, and the volumes and drives that are missing, quarantined or due for deletion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Merged {
     /// State of drives to persist.
     pub last_known: LastKnown,
-    /// Tombstones to persist.
+    /// Tombstones to persist: with one for each volume that is being erased, and the time that volumes have spent in quarantine.
     pub tombstones: Tombstones,
     /// Known drives that are not plugged in.
     pub missing_drives: Vec<DriveId>,

@@ -39,7 +39,7 @@ pub struct MoveRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
 pub enum MoveProgress {
-    /// Not committed.
+    /// No commit was issued: the volume lives at `from`.
     Requested,
     /// The commit was issued. Whether it took effect is recorded on the target.
     Committing { note: CommitNote },

@@ -38,7 +38,7 @@ pub enum VolumeError {
     #[error("{field}: {why}")]
     Invalid {
         field: &'static str,
-        /// Reason.
+        /// Reason why the field is refused, for the message.
         why: String,
     },
     /// A well-formed request for a use that no volume of this node supports.
@@ -104,13 +104,13 @@ pub enum VolumeError {
     )]
     ExistsAway {
         name: String,
-        /// Reason and remedy.
+        /// Reason why the volume cannot be reached, with a remedy if there is one.
         why: String,
     },
     /// No class of this name is configured.
     #[error("class {class:?} is not configured on this node (it has: {configured})")]
     UnknownClass {
-        /// Requested class.
+        /// Name of the class in the request; empty if it names none.
         class: String,
         /// Names of the configured classes.
         configured: String,
@@ -123,9 +123,9 @@ pub enum VolumeError {
     )]
     NoRoom {
         class: String,
-        /// Bytes.
+        /// Size of the requested volume, bytes.
         needed: u64,
-        /// Bytes.
+        /// Size of the largest volume that would fit on a drive of the class, bytes; 0 if none would.
         largest: u64,
         /// " on drive …", or empty.
         place: String,
@@ -137,7 +137,7 @@ pub enum VolumeError {
     )]
     NoDriveApart {
         class: String,
-        /// Bytes.
+        /// Size of the requested volume, bytes.
         needed: u64,
         group: String,
         /// Names of those drives.
@@ -147,12 +147,12 @@ pub enum VolumeError {
     #[error("volume {uuid} cannot grow to {}: {why}", human_size(*needed))]
     CannotGrow {
         uuid: Uuid,
-        /// Bytes.
+        /// Size that the volume would need to have, bytes.
         needed: u64,
         /// Reason, and the largest possible size.
         why: String,
     },
-    /// Mounted or published.
+    /// The call requires a volume that is not mounted or published on this node, and this one is.
     #[error("volume {uuid} is in use on this node; unpublish and unstage it first")]
     InUse { uuid: Uuid },
     /// Not mounted in any mount namespace that this host's processes see, and held open by the kernel.

@@ -89,7 +89,6 @@ struct Inner {
     underway: Underway,
     /// Free space whose zeroing a caller waits for.
     wanted: zeroing::Wanted,
-    /// Volumes mounted manually.
     hand_mounts: HandMounts,
     moves: moves::Moves,
     copies: copies::Copies,

@@ -76,7 +76,7 @@ pub struct Candidate {
     pub claim: bool,
 }
 
-/// Result of placement.
+/// Result of [`choose`]: the drives to try, and whether others might take the volume later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice {
     /// Drives to try, best first.

@@ -30,7 +30,7 @@ pub struct PublishRequest {
     /// Filesystem that the request names.
     pub fs_type: Option<FsType>,
     pub flags: Vec<String>,
-    /// True: never writable.
+    /// True: the mount is read-only in any case. False: it is writable, unless the volume's mount options or `flags` have `ro`.
     pub read_only: bool,
     /// True: one target only (SINGLE_NODE_SINGLE_WRITER).
     pub exclusive: bool,

@@ -72,7 +72,7 @@ impl Samples {
     }
 }
 
-/// Answer to NodeGetVolumeStats.
+/// Answer to NodeGetVolumeStats. If no sample can be taken, `usage` is that of the last one, or, without one, only the size.
 #[derive(Debug, Clone)]
 pub struct Sample {
     pub usage: Usage,

@@ -44,7 +44,7 @@ impl ExitStatus {
         Self((status & 0xff) as u8)
     }
 
-    /// Returns the mask.
+    /// Returns the exit status as a mask of the constants of this type.
     pub fn bits(self) -> u8 {
         self.0
     }

@@ -50,7 +50,7 @@ pub struct Facts {
     pub model: String,
     pub serial: String,
     pub firmware: String,
-    /// `0x…`, or empty.
+    /// World-wide name as `0x` and hexadecimal digits, else smartctl's `logical_unit_id`; empty if it reports neither.
     pub wwn: String,
     pub capacity_bytes: Option<u64>,
     /// Sizes of a logical and of a physical sector, bytes.
@@ -89,14 +89,14 @@ pub struct Facts {
     pub detail: Detail,
 }
 
-/// Facts by protocol.
+/// Data that only drives of one protocol report. The variant is the drive's protocol (`Facts::protocol`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Detail {
     /// ATA or SATA, directly or behind a translation.
     Ata(Ata),
     Scsi(Scsi),
     Nvme(Nvme),
-    /// eMMC, by sysfs.
+    /// eMMC: read from sysfs, because smartctl does not support it.
     Mmc(Mmc),
     /// The output does not name the protocol, and has no section of one.
     #[default]

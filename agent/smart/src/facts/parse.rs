@@ -21,7 +21,7 @@ pub enum ParseError {
     /// No bytes, or white space only.
     #[error("smartctl wrote nothing")]
     Empty,
-    /// More than `MAX_BYTES`.
+    /// The output has more than `MAX_BYTES`, or was cut off there. None of it is parsed.
     #[error("smartctl wrote {}, more than the {} that are read", size_beside(*len as u64, MAX_BYTES as u64), size_beside(MAX_BYTES as u64, *len as u64))]
     TooLarge {
         /// Length of the output, bytes.

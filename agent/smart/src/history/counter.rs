@@ -36,19 +36,19 @@ counters! {
     Reallocated = "ata-5", "replaced sectors";
     /// ATA 187, else the device statistics.
     ReportedUncorrect = "ata-187", "uncorrected errors";
-    /// ATA 188.
+    /// Commands that timed out: ATA 188, its low 16 bits.
     CommandTimeout = "ata-188", "command timeouts";
-    /// ATA 197.
+    /// Sectors that wait to be read or rewritten: ATA 197.
     PendingSectors = "ata-197", "pending sectors";
-    /// ATA 198.
+    /// Sectors that could not be read in an off-line scan: ATA 198.
     OfflineUncorrectable = "ata-198", "unreadable sectors";
     /// ATA 199, else the device statistics.
     InterfaceCrc = "ata-199", "checksum errors on the cable";
     /// SCSI uncorrected errors of reading, writing and verifying.
     ScsiUncorrected = "scsi-uncorrected", "uncorrected errors";
-    /// SCSI grown defects.
+    /// Length of the SCSI grown defect list.
     GrownDefects = "scsi-grown-defects", "grown defects";
-    /// NVMe media errors.
+    /// Media errors in the NVMe SMART log.
     MediaErrors = "nvme-media-errors", "media errors";
 }
 

@@ -101,7 +101,7 @@ pub struct Identity {
     pub model: String,
     #[serde(default)]
     pub serial: String,
-    /// World-wide name.
+    /// World-wide name (`Facts::wwn`); empty if the drive reports none, or a placeholder that identifies no drive.
     #[serde(default)]
     pub wwn: String,
 }
@@ -237,7 +237,7 @@ pub enum HistoryError {
     /// Not JSON, or not a history.
     #[error("the drive's health history is damaged; move the file aside to begin a new one")]
     Damaged(#[source] serde_json::Error),
-    /// More than `MAX_BYTES`.
+    /// The file has more than `MAX_BYTES`. It is not parsed.
     #[error(
         "the drive's health history has {}, more than {}; move the file aside to begin a new one",
         size_beside(*len as u64, MAX_BYTES as u64),

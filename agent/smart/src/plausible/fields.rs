@@ -32,7 +32,7 @@ const EMPTY_LOG: Contradiction = Contradiction {
 macro_rules! fields {
     ($($field:ident $name:literal in $unit:literal: $range:expr, $read:expr, failure $failure:literal
         $(, $reason:literal if $holds:expr)* $(, and $also:ident)*;)+) => {
-        /// The table.
+        /// Declarations of all numbers that a rule, a trend or a metric of errors reads, one for each `Field`.
         pub(super) static FIELDS: &[Declared] = &[$(Declared {
             field: Field::$field,
             name: $name,

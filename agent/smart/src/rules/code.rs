@@ -96,13 +96,13 @@ codes! {
     DriveWarning: Never;
     /// SCSI: many uncorrected errors within a day.
     UncorrectedErrorsFast: Growth;
-    /// SCSI: uncorrected errors.
+    /// SCSI: uncorrected errors of reading, writing and verifying, `scsi-uncorrected` or more in total.
     UncorrectedErrors: Level;
     /// SCSI: many grown defects within a day.
     GrownDefectsFast: Growth;
     /// SCSI: a thousand grown defects or more.
     GrownDefectsMany: Level;
-    /// SCSI: grown defects.
+    /// SCSI: `grown-defects` or more grown defects, and too few for `GrownDefectsMany`.
     GrownDefects: Level;
     /// SCSI: grown defects lately.
     GrownDefectsGrew: Growth;
@@ -128,7 +128,7 @@ codes! {
     MediaErrorsFast: Growth;
     /// NVMe: a thousand media errors or more.
     MediaErrorsMany: Level;
-    /// NVMe: media errors.
+    /// NVMe: `media-errors` or more media errors, and too few for `MediaErrorsMany`.
     MediaErrors: Level;
     /// The state of the controller or device in sysfs is not the running one.
     NotRunning: Never;

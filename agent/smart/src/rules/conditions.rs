@@ -18,12 +18,13 @@ use crate::{
 const SENSIBLE: std::ops::RangeInclusive<i32> = 40..=120;
 /// Place of the specified maximum operating temperature in the device statistics (ACS-4, 9.5.8).
 const OPERATING_MAX: (u64, u64) = (5, 88);
-/// Kind of condition.
+/// Kind of a condition. A drive has at most one condition of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ConditionKind {
-    /// Rated endurance used.
+    /// The rated endurance used, percent, has reached the threshold `wear-info`, `wear-warn` or `wear-full`.
     Wear,
-    /// Too hot.
+    /// The temperature has reached the drive's limit, or the drive itself reports that it is too hot. By temperature it ends `cool-by`
+    /// degrees below the limit.
     Overheating,
     /// Checksum errors between drive and controller.
     CableErrors,
@@ -87,7 +88,7 @@ pub(super) enum Test {
     Hot,
     /// A counter grew by at least the threshold within seven days.
     Grew(Counter, Limit),
-    /// Values were dropped.
+    /// At least one value was dropped because it cannot be true.
     Dropped,
 }
 

@@ -38,7 +38,8 @@ macro_rules! rules {
         meaning: $meaning:expr, action: $action:expr, source: $source:expr
         $(, unless: [$($unless:ident),+])? $(,)?
     })+) => {
-        /// The table.
+        /// All rules of findings, in the order of their execution: a rule's `unless` has an effect for codes of earlier
+        /// rules only.
         pub(super) static RULES: &[Rule] = &[$(Rule {
             code: SmartCode::$code,
             severity: $severity,

@@ -74,7 +74,7 @@ pub struct RuleFinding {
 pub struct Evaluation {
     /// Verdict of the worst finding, acknowledged or not; UNKNOWN without any health data.
     pub verdict: Verdict,
-    /// Findings, worst first.
+    /// Findings, by severity with BAD first, then by code; empty if no rule matches.
     pub findings: Vec<RuleFinding>,
     /// Wear, temperature and cable, which do not affect the verdict.
     pub conditions: Vec<SmartCondition>,

@@ -20,7 +20,7 @@ pub struct Row {
     pub drives: &'static str,
     /// Attribute, or field of smartctl's output, that is read.
     pub field: &'static str,
-    /// Condition as text.
+    /// Condition under which the rule matches, as text with the current thresholds.
     pub condition: String,
     /// Key of its threshold in `[smart.thresholds]`, if it has one.
     pub threshold: Option<&'static str>,

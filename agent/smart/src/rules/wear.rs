@@ -25,9 +25,9 @@ pub struct Wear {
 pub enum WearSource {
     /// smartctl's own summary (7.5 and later); of an ATA drive, its guess by attribute.
     Smartctl,
-    /// NVMe's percentage used.
+    /// Percentage used in the NVMe SMART log.
     Nvme,
-    /// SCSI's endurance indicator.
+    /// Percentage used endurance indicator of SCSI; without it, 100 if the drive reports that its endurance limit is met.
     Scsi,
     /// eMMC's life time estimate, in tenths.
     Mmc,
@@ -67,9 +67,9 @@ pub fn wear(facts: &Facts) -> Option<Wear> {
 /// Meaning of an attribute for the life of a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LifeMeaning {
-    /// The percentage left.
+    /// Percentage left: the lower of value and raw value, with the exceptions of `left`.
     Left,
-    /// The percentage used.
+    /// Percentage used: the raw value, which may exceed 100, with the exceptions of `used`.
     Used,
     /// The normalised value is the percentage left, except 0: the scale begins at 1, and 0 is not filled in.
     LeftByValue,

@@ -199,7 +199,7 @@ pub struct Load {
     pub mean_size: f32,
     /// Mean number of requests at the drive while it was busy; at least 1.
     pub depth: f32,
-    /// Requests per second.
+    /// Requests of this direction per second.
     pub rate: f32,
     /// Throughput of the other direction: number of doublings above 4 MB/s.
     pub other: f32,

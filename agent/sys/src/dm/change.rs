@@ -29,7 +29,7 @@ pub struct Control(File);
 pub struct Target {
     /// Length of the device, in sectors of 512 bytes.
     pub sectors: u64,
-    /// E.g. `snapshot`.
+    /// Name of the target in the kernel, e.g. `snapshot`; at most 15 bytes.
     pub kind: String,
     pub params: String,
 }

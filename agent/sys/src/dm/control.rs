@@ -54,7 +54,7 @@ impl DmIoctl {
 /// Bytes of the struct without the buffer, as encoded in the ioctl numbers.
 pub(super) const HEAD: usize = std::mem::offset_of!(DmIoctl, answer);
 const STATUS: libc::Ioctl = nix::request_code_readwrite!(0xfd, 7, HEAD) as libc::Ioctl;
-/// DM_SUSPEND_FLAG.
+/// DM_SUSPEND_FLAG. In a request: suspend, not resume; in a reply: the device is suspended.
 pub(super) const SUSPENDED: u32 = 1 << 1;
 const REMOVE: libc::Ioctl = nix::request_code_readwrite!(0xfd, 4, HEAD) as libc::Ioctl;
 pub(super) const TABLE_STATUS: libc::Ioctl =

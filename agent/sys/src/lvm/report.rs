@@ -35,7 +35,7 @@ pub struct LvReport {
     /// LVM uuid with hyphens.
     #[serde(rename = "lv_uuid")]
     pub uuid: String,
-    /// Bytes.
+    /// Size of the LV, bytes.
     #[serde(rename = "lv_size", deserialize_with = "number")]
     pub bytes: u64,
 }

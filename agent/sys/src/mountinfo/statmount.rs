@@ -63,7 +63,7 @@ const MOST_ROOM: usize = 1 << 20;
 /// Ids that one call returns at most.
 const IDS: usize = 4096;
 
-/// struct mnt_id_req.
+/// `struct mnt_id_req`, the argument of listmount(2) and statmount(2).
 #[repr(C)]
 struct MountIdRequest {
     size: u32,

@@ -2,7 +2,7 @@
 
 static ASSETS: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/assets.rs"));
 
-/// A static file.
+/// A static file of the page, with the Content-Type that it is served with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asset {
     pub content_type: &'static str,

@@ -48,7 +48,7 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Address of the page: loopback, a unix socket, or none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum PageListen {
-    /// A loopback address.
+    /// A loopback address; parsing refuses any other one.
     Tcp(SocketAddr),
     /// Path of a unix socket, created with mode 0600.
     Unix(PathBuf),

@@ -104,7 +104,7 @@ pub enum LookupError {
         "the snapshots of volume {volume} are not known, since its drive {drive} on node {node} is missing or was not scanned; see that it is connected, then ask again"
     )]
     SnapshotsNotKnown {
-        /// The volume's id.
+        /// Id of the volume, as its agent reports it.
         volume: String,
         drive: String,
         node: String,

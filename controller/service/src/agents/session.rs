@@ -98,7 +98,7 @@ fn facts(hello: HelloResponse, identity: Option<Identity>, address: String) -> F
     }
 }
 
-/// Runs [`Agents::visit`](super::Agents::visit).
+/// Runs [`Agents::visit`](super::Agents::visit). Counts a refusal, and sends the agent the reason of the end if its operator can act on it.
 pub(super) async fn visit(
     inner: &Arc<Inner>,
     visitor: Box<Visitor>,

@@ -68,7 +68,7 @@ pub enum SessionError {
         /// Newest protocol version of this controller.
         ours: u32,
     },
-    /// Admission was refused.
+    /// Admission was refused. The agent receives [`Refusal::for_peer`] instead of this text.
     #[error(transparent)]
     Refused(#[from] Box<Refusal>),
     /// The agent had to show drives of the node, and did not in time.

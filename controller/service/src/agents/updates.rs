@@ -25,9 +25,9 @@ const YIELD: usize = 1 << 10;
 /// Size limits of a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MessageLimit {
-    /// As received, bytes.
+    /// Largest message as received, bytes. A larger one is [`Bound::Message`].
     pub encoded: usize,
-    /// As decoded, bytes.
+    /// Most memory of the decoded message, bytes; computed from the received bytes before they are decoded.
     pub decoded: usize,
 }
 

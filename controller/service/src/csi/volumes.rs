@@ -57,7 +57,7 @@ pub(crate) fn volume_health(volume: &agent::Volume, at: Whereabouts<'_>) -> csi:
     }
 }
 
-/// Parameters of GetCapacity.
+/// Parameters of GetCapacity. A class or topology of None restricts nothing.
 #[derive(Debug)]
 pub(crate) struct CapacityQuery<'a> {
     /// Restricts to this class.

@@ -39,7 +39,7 @@ pub struct Proven {
     pub until: SystemTime,
 }
 
-/// Reviews tokens.
+/// Reviews ServiceAccount tokens with an API server. [`Tokens`] adds a cache, a time limit and a limit of the rate.
 pub trait Review: Send + Sync {
     /// Returns the review's result, or an error if no API server gave one.
     fn review<'a>(

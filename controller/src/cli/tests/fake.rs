@@ -19,7 +19,7 @@ use tonic::{Request, Response, Status, transport::Server};
 use super::id;
 use drivebay_common::authority;
 
-/// Fixed answers.
+/// Answers of the fake controller, the same for each call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Fake {
     pub(super) nodes: Vec<Node>,

@@ -10,7 +10,7 @@ use drivebay_objects::{
     times::parse_time,
 };
 
-/// Truncated SHA-256.
+/// First 16 bytes of a SHA-256 digest.
 type Digest = [u8; 16];
 
 /// Digests of a status. Two statuses with equal digests need no write.
@@ -68,7 +68,7 @@ fn digest_of(status: &DriveStatus) -> Digest {
 pub(super) struct Transition {
     pub(super) type_: Box<str>,
     pub(super) status: Box<str>,
-    /// RFC 3339, unparsed.
+    /// `lastTransitionTime` as the object has it, RFC 3339; not parsed.
     pub(super) at: Box<str>,
 }
 
@@ -86,7 +86,7 @@ impl Transition {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WatchedObject {
     pub(super) uid: Box<str>,
-    /// `metadata.resourceVersion`.
+    /// `metadata.resourceVersion` of this version; empty if the object has none.
     pub(super) version: Box<str>,
     pub(super) node: Box<str>,
     pub(super) other_nodes: Vec<Box<str>>,

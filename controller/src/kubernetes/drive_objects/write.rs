@@ -52,7 +52,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(300);
 /// Seconds after which the objects of an unchanged node are compared again: claims change without a report of the node.
 const SETTLED: i64 = 60;
 
-/// Options of [`follow_drives`].
+/// Options of [`follow_drives`]: the drives that have objects, and the counters of writes for metrics.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub shown: Shown,

@@ -53,7 +53,7 @@ const MAX_ACTIONS: usize = 32;
 /// Time limit of a request to the API server.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Options of [`follow_tasks`].
+/// Options of [`follow_tasks`]: the limit of evacuations, and the counters of tasks for metrics.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Most nodes of the cluster with an evacuation at one time.

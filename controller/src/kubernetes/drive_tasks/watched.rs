@@ -13,7 +13,7 @@ use super::plan::{Phase, TOO_OLD, key};
 /// Most deleted tasks that are kept in memory, the latest.
 const MAX_DELETED: usize = 10_000;
 
-/// Watched tasks.
+/// DriveTasks by name, as last watched. Tasks may be missing until `is_complete`.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     pub(super) tasks: BTreeMap<String, DriveTask>,

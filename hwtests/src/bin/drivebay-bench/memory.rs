@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 /// Size of a volume, and a drive's further space: for its label, and spare.
 const VOLUME: u64 = 32 * MIB;
 const BESIDE: u64 = 64 * MIB;
-/// Volumes created concurrently.
+/// Number of volumes that are created, staged and published concurrently.
 const AT_ONCE: usize = 8;
 /// Interval at which a kubelet calls NodeGetVolumeStats for each volume.
 const KUBELET: Duration = Duration::from_secs(60);

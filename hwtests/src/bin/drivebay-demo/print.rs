@@ -2,7 +2,7 @@
 
 use drivebay_hwtests::{GIB, MIB};
 
-/// Prints a title.
+/// Prints the title of a part of the demo to standard output, after an empty line.
 pub(crate) fn chapter(title: &str) {
     println!("\n== {title}");
 }

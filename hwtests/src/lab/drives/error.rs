@@ -18,7 +18,7 @@ pub enum DriveError {
         drive: String,
         /// Kind of the drive.
         kind: Kind,
-        /// Requested property.
+        /// Requested property, as a phrase after "cannot", e.g. "have a WWN".
         what: &'static str,
     },
     /// A text that the device would truncate, or with invalid characters.
@@ -75,7 +75,7 @@ pub enum DriveError {
         drive: String,
         /// Kind of the drive.
         kind: Kind,
-        /// Requested slot.
+        /// Requested slot of the kind's bus, from 0.
         slot: u8,
     },
     /// All slots are taken.
@@ -117,11 +117,11 @@ pub enum DriveError {
     /// qemu refused or did not answer.
     #[error("{doing} {drive}")]
     Qmp {
-        /// Operation.
+        /// Operation, as a phrase before the name of the drive, e.g. "plugging in".
         doing: &'static str,
         /// Name of the drive.
         drive: String,
-        /// Error of qemu.
+        /// Refusal by qemu, or failure or timeout of its control socket.
         #[source]
         source: QmpError,
     },

@@ -96,7 +96,7 @@ impl LabDrive {
         &self.spec.name
     }
 
-    /// Returns its kind.
+    /// Returns its kind, which determines its bus and whether it has hotplug.
     pub fn kind(&self) -> Kind {
         self.spec.kind
     }

@@ -88,12 +88,12 @@ impl DriveSpec {
         }
     }
 
-    /// Returns its name.
+    /// Returns its name; also its id in qemu, and its serial number unless `serial` set another.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns its kind.
+    /// Returns its kind, which determines the properties that it can have.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -193,7 +193,7 @@ impl DriveSpec {
         self
     }
 
-    /// Sets the backend.
+    /// Sets the backend; the default is `Backend::File`.
     #[must_use]
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;

@@ -22,12 +22,12 @@ pub struct Cut {
     pub kept: u64,
 }
 
-/// One unflushed write.
+/// A write or write-zeroes of consecutive 512-byte sectors, which the cache holds unless it is durable at once.
 #[derive(Debug)]
 struct Write {
     first: u64,
     sectors: u64,
-    /// Data; None: zeros.
+    /// Data, 512 bytes for each of `sectors`; None: zeros.
     bytes: Option<Vec<u8>>,
     /// Parts that a later write has put on the medium: they must not overwrite it.
     superseded: Vec<Range<u64>>,

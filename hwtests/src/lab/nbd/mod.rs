@@ -47,7 +47,7 @@ pub struct NbdOptions {
     pub volatile: bool,
     /// Smallest block that is read and written: 512 or 4096 bytes. Tearing is always at 512.
     pub sector: u32,
-    /// Effect of TRIM.
+    /// Effect of TRIM on the contents; `Trim::Keeps` by default.
     pub trim: Trim,
 }
 
@@ -80,7 +80,7 @@ pub enum NbdError {
     Geometry {
         /// Size of the file, bytes.
         bytes: u64,
-        /// Requested block, bytes.
+        /// Requested `NbdOptions::sector`, bytes.
         sector: u32,
     },
     /// The socket cannot be created.
@@ -296,7 +296,7 @@ impl NbdDrive {
         self.shared.lock().hung = true;
     }
 
-    /// Answers requests again.
+    /// Reverts `hang`: requests that wait are carried out, and further ones are answered. Other faults stay.
     pub fn resume(&self) {
         self.shared.lock().hung = false;
         self.shared.changed.notify_all();

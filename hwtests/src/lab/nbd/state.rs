@@ -22,23 +22,23 @@ const LOG: usize = 4096;
 /// Counts since the drive was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Reads answered.
+    /// Reads carried out; not those of bad sectors, and no invalid ones.
     pub reads: u64,
     /// Writes executed, without write-zeroes.
     pub writes: u64,
-    /// Flushes executed.
+    /// Flushes that succeeded; not those that fail by `fail_flushes`.
     pub flushes: u64,
     /// Writes and write-zeroes with FUA.
     pub fua: u64,
-    /// Trims.
+    /// Trims carried out, with any `Trim`; not those of bad sectors, and no invalid ones.
     pub trims: u64,
-    /// Write-zeroes.
+    /// Write-zeroes carried out; not those of bad sectors, and no invalid ones.
     pub zeroes: u64,
     /// Requests answered with an error.
     pub failed: u64,
-    /// Bytes read.
+    /// Total length of `reads`, bytes.
     pub bytes_read: u64,
-    /// Bytes written.
+    /// Total length of `writes`, bytes; without write-zeroes.
     pub bytes_written: u64,
     /// Distinct 512-byte sectors that a power cut now could lose.
     pub unflushed_sectors: u64,
@@ -46,7 +46,7 @@ pub struct Stats {
     pub unflushed_writes: u64,
     /// Requests that wait for an answer.
     pub pending: u64,
-    /// Clients connected.
+    /// Clients connected now, including those in their handshake.
     pub connections: u64,
     /// Errors of the drive's own file: a defect of the test environment, not an injected one.
     pub file_errors: u64,
@@ -74,14 +74,14 @@ pub struct Throttle {
     pub read_latency: Option<Duration>,
 }
 
-/// A logged request.
+/// A request that was carried out or failed. One that still waits, or whose connection or power ended before its turn, is not logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Logged {
     /// Time since the drive was created.
     pub at: Duration,
     /// Command of the request.
     pub command: Command,
-    /// True with FUA.
+    /// True if the request has NBD_CMD_FLAG_FUA: its data must be on the medium before the answer.
     pub fua: bool,
     /// Offset, bytes.
     pub offset: u64,
@@ -99,7 +99,7 @@ pub(super) struct Fuse {
     pub(super) seed: u64,
 }
 
-/// The mutable state.
+/// Mutable state of a served drive, behind the mutex of `Shared`.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) medium: Medium,
@@ -120,7 +120,7 @@ pub(super) struct State {
     busy_until: Instant,
 }
 
-/// A served drive.
+/// A served drive, shared by its handle and the threads of its connections. `changed` is notified when a wait may be over.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
@@ -347,7 +347,8 @@ impl State {
         self.file_result(done).is_ok()
     }
 
-    /// Ends all connections.
+    /// Shuts down all connections and begins a new generation, so that their pending requests get no answer. The caller must notify
+    /// `Shared::changed`.
     pub(super) fn hang_up(&mut self) {
         self.generation += 1;
         for (_, stream) in self.streams.drain(..) {

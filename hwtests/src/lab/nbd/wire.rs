@@ -31,7 +31,7 @@ pub(super) const MAX_PAYLOAD: u32 = 32 << 20;
 /// Longest option, bytes: an export name of at most 4096 bytes and a few numbers.
 const MAX_OPTION: u32 = 8192;
 
-/// NBD's error numbers.
+/// Errors of simple replies; the discriminant is the number that is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Errno {
     Eio = 5,
@@ -58,7 +58,7 @@ pub enum Command {
     Unknown(u16),
 }
 
-/// One request.
+/// A request as the client sent it; offset and length are not checked against the drive yet.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) command: Command,
@@ -77,7 +77,7 @@ pub(super) struct Request {
 pub(super) struct Export {
     pub(super) bytes: u64,
     pub(super) volatile: bool,
-    /// Smallest block, bytes.
+    /// Smallest block that a client may read or write, bytes: 512 or 4096.
     pub(super) block: u32,
 }
 

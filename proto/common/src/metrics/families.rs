@@ -13,7 +13,7 @@ use prometheus::{
 pub struct Def {
     /// Name with the unit as suffix, by Prometheus' conventions.
     pub name: &'static str,
-    /// One sentence.
+    /// HELP text: one sentence that ends with a full stop, and names the unit if the metric has one.
     pub help: &'static str,
     /// True for a counter, false for a gauge.
     pub counter: bool,
@@ -21,7 +21,7 @@ pub struct Def {
     pub labels: &'static [&'static str],
 }
 
-/// Defines a gauge.
+/// Defines a gauge: its value can rise and fall. `labels`: label names, in the order in which [`Families::put`] takes the values.
 pub const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Def {
     Def {
         name,

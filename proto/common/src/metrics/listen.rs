@@ -10,7 +10,7 @@ pub enum Listen {
     Tcp(SocketAddr),
     /// Path of a unix socket, created with mode 0600.
     Unix(PathBuf),
-    /// Not served.
+    /// HTTP is not served; written as `off`. [`serve`](super::serve) returns at once, and [`Listener::bind`](super::Listener::bind) errs.
     Off,
 }
 

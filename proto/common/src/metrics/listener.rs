@@ -10,7 +10,7 @@ use tokio::{
 use super::Listen;
 use crate::socket::{self, Bound};
 
-/// An accepted connection.
+/// Byte stream of an accepted connection, TCP or unix. Implemented for every type with these bounds.
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}

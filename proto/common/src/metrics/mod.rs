@@ -40,7 +40,7 @@ pub const DEFINITIONS: &[Def] = &[
     certificate::EXPIRATION,
 ];
 
-/// Puts `drivebay_build_info` in.
+/// Adds the series `drivebay_build_info`, with these labels and the value 1. `component`: `agent` or `controller`.
 pub fn build(into: &mut Families, component: &str, version: &str) {
     into.put(&BUILD, &[component, version], one());
 }

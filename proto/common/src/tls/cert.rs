@@ -52,9 +52,9 @@ impl fmt::Display for KeyFingerprint {
 /// Period in which a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
-    /// First second.
+    /// First second in which the certificate is valid (notBefore); can be before 1970.
     pub from: SystemTime,
-    /// Last second.
+    /// Last second in which the certificate is valid (notAfter).
     pub until: SystemTime,
 }
 

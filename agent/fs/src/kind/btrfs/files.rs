@@ -22,7 +22,7 @@ const EXTENT_TREE: u64 = 2;
 const CHUNK_TREE: u64 = 3;
 const DEVICE_TREE: u64 = 4;
 const TOP_LEVEL: u64 = 5;
-/// BTRFS_FIRST_CHUNK_TREE_OBJECTID.
+/// BTRFS_FIRST_CHUNK_TREE_OBJECTID: object id of the chunk items in the chunk tree.
 const CHUNKS: u64 = 256;
 const ROOT_BACKREF: u32 = 144;
 const EXTENT_ITEM: u32 = 168;

@@ -82,7 +82,7 @@ const MKFS_OPTIONS: &[Allowed] = &[
     ),
 ];
 
-/// From fs/btrfs/disk-io.c.
+/// Parts of messages in fs/btrfs/disk-io.c, for `Facts::damage`.
 const DAMAGE: &[&str] = &[
     "superblock checksum mismatch",
     "superblock contains fatal errors",

@@ -21,7 +21,8 @@ const NUM_DEVICES: usize = 0x88;
 const INCOMPAT_FLAGS: usize = 0xBC;
 const CSUM_TYPE: usize = 0xC4;
 const METADATA_UUID: usize = 0x23B;
-/// BTRFS_FEATURE_INCOMPAT_METADATA_UUID (Linux 5.0).
+/// Flag BTRFS_FEATURE_INCOMPAT_METADATA_UUID (Linux 5.0): the metadata has the UUID at `METADATA_UUID`, not the one at
+/// `FSID`.
 const HAS_METADATA_UUID: u64 = 1 << 10;
 
 /// Returns the bytes of a little-endian field; None if they are beyond the end.

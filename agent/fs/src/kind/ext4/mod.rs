@@ -120,7 +120,7 @@ const MKFS_OPTIONS: &[Allowed] = &[
     Allowed(&["-T"], Value::Word),
 ];
 
-/// From fs/ext4/super.c.
+/// Parts of messages in fs/ext4/super.c, for `Facts::damage`.
 const DAMAGE: &[&str] = &[
     "VFS: Can't find ext4 filesystem",
     "invalid superblock checksum",

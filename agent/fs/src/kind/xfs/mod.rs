@@ -248,7 +248,7 @@ impl Filesystem for Xfs {
         Ok(change.run(program("xfs_db"), &args, context)?.1)
     }
 
-    /// Decides by sb_inprogress.
+    /// True if the superblock has its magic, and sb_inprogress (byte 126) is 1.
     fn is_unfinished(&self, head: &[u8]) -> bool {
         head.starts_with(b"XFSB") && head.get(126) == Some(&1)
     }

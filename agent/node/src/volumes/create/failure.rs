@@ -69,7 +69,7 @@ pub(super) fn next(error: &RunError<LayoutError>) -> Next {
 /// Errors of the drives that were tried.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
-    /// The last refusal.
+    /// Last error of a drive on which the creation never began or was refused with nothing changed; None if no drive had one.
     pub(super) refused: Option<RunError<LayoutError>>,
     /// The first refusal because space is not zeroed yet.
     pub(super) unzeroed: Option<RunError<LayoutError>>,

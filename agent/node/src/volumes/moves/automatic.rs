@@ -56,7 +56,7 @@ pub(super) struct Basis<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) classes: &'a [ClassConfig],
     pub(super) saved: &'a Moves,
-    /// The node's id.
+    /// Id of this node, which volume ids in a request must have.
     pub(super) node: &'a str,
     pub(super) bounds: AutomaticConfig,
 }

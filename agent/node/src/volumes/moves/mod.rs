@@ -69,7 +69,8 @@ struct Running {
     failed: String,
     /// True: it failed because parts of the source cannot be read.
     is_unreadable: bool,
-    /// Consecutive failed attempts.
+    /// Consecutive failed attempts, which determine the delay before the next one. Reset by an attempt that does not fail, and by a new
+    /// request.
     failures: u32,
     /// Time until which no attempt is made.
     rest_until: Option<Instant>,

@@ -81,7 +81,7 @@ pub struct MoveStatus {
     pub phase: MovePhase,
     pub done_bytes: u64,
     pub total_bytes: u64,
-    /// 0: not known.
+    /// Rate of the running copy, bytes per second; 0 while nothing is copied, and until the first step has ended.
     pub bytes_per_second: u64,
     pub eta_seconds: u64,
     /// Reason for waiting, or error of the last attempt; empty: none.

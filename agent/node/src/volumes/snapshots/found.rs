@@ -53,7 +53,7 @@ pub(super) fn groups(
     all.into_values().collect()
 }
 
-/// Result of `compare`.
+/// Result of [`compare`], if no other group has the name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Existing {
     /// The requested group exists and is complete.

@@ -12,7 +12,7 @@ pub(super) struct Terms {
     pub(super) uuid: Uuid,
     pub(super) name: String,
     pub(super) reserve: Reserve,
-    /// Seconds since 1970.
+    /// Time of the snapshot, seconds since 1970; the same for all members of a group.
     pub(super) created_at: u64,
     /// Seconds; None: it does not expire.
     pub(super) max_age: Option<u64>,

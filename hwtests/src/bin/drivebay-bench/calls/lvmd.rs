@@ -104,7 +104,7 @@ impl Lvmd {
         self.call("/proto.LVService/RemoveLV", request).await
     }
 
-    /// Returns its memory.
+    /// Returns the memory of the lvmd process, without descendants. Errs if it has ended or may not be read.
     pub(super) fn memory(&self) -> Result<Memory, Trouble> {
         Ok(Memory::of(self.process.pid())?)
     }

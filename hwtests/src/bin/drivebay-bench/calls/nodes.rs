@@ -44,7 +44,7 @@ struct Figures {
     drives: usize,
     /// All volumes: concurrently, beside sequentially.
     wall: Pair,
-    /// Each volume.
+    /// Creating and staging one volume: among concurrent ones, beside sequentially.
     each: Pair,
     scrape: Times,
     /// Scrape with this many volumes.

@@ -26,10 +26,10 @@ struct Figures {
     create: Pair,
     publish: Pair,
     delete: Pair,
-    /// By filesystem.
+    /// One entry for each of `FILESYSTEMS`, in that order, as in `all`; a single one while one filesystem is measured.
     stage: Vec<Pair>,
     all: Vec<Pair>,
-    /// For layout partition.
+    /// Create, beside sgdisk; empty unless the layout is partition.
     sgdisk: Pair,
     /// For layout lvm, if lvmd is available.
     lvmd_create: Pair,

@@ -36,7 +36,7 @@ pub(super) struct Volume {
     pub(super) other: String,
 }
 
-/// Runs dmsetup.
+/// Runs dmsetup with these arguments and returns its output. Errs if it is not installed or fails.
 pub(super) fn dm(args: &[&str]) -> Result<String, Trouble> {
     tools::run("dmsetup", args)
 }
@@ -211,7 +211,8 @@ impl Volume {
         loaded.map(drop)
     }
 
-    /// Undoes `over`.
+    /// Reverts `over` while the volume stays mounted: restores its own table, and removes the REAL device and, if `snapshot` is set, the
+    /// snapshot. After an error the volume may be suspended.
     pub(super) fn bare(&self, snapshot: bool) -> Result<(), Trouble> {
         dm(&["suspend", &self.name])?;
         dm(&["load", &self.name, "--table", &self.table])?;

@@ -15,7 +15,7 @@ const DRIVES: usize = 8;
 const VOLUMES: usize = 16;
 /// Delay of each request; shown in the table.
 const LATE: Duration = Duration::from_millis(5);
-/// Interval of counting.
+/// Interval between two counts of the drives that delay a request.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 pub(crate) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trouble> {

@@ -11,12 +11,12 @@ use super::{Table, Times, rig};
 
 /// Drives beside the unresponsive one.
 const BESIDE_HUNG: usize = 64;
-/// Polling interval.
+/// Pause between two polls of a starting agent; limits the resolution of the measured times.
 const STEP: Duration = Duration::from_millis(2);
 /// Longest time of a start.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Durations of starts.
+/// Times from right after the spawn of the agent's process until it has reached a state, one value for each measured start.
 #[derive(Debug, Default)]
 pub(super) struct Started {
     /// Until a call is answered.

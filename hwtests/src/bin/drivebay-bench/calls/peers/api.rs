@@ -21,7 +21,7 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// Serves these LogicalVolumes.
+    /// Serves these LogicalVolumes on a free port of 127.0.0.1 until the result is dropped. Errs if it cannot listen.
     pub(super) async fn serve(volumes: Vec<Value>) -> Result<Self, Trouble> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;

@@ -37,7 +37,7 @@ pub(super) struct Topolvm {
     process: Process,
     socket: PathBuf,
     pub(super) csi: Csi,
-    /// Formatted, not published.
+    /// The volumes that `start` created, with ext4 and an empty staging path. `start` publishes none.
     pub(super) volumes: Vec<Placed>,
     _api: Api,
 }
@@ -116,7 +116,7 @@ impl Topolvm {
         self.process.pid()
     }
 
-    /// Opens another connection.
+    /// Opens a connection to the plugin's CSI socket, independent of `csi`. Errs if nothing answers there.
     pub(super) async fn client(&self) -> Result<Csi, Trouble> {
         Csi::connect(&self.socket).await
     }
