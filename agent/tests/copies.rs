@@ -178,6 +178,7 @@ impl Move {
             uuid: self.uuid,
             generation: 2,
             from_bytes,
+            source_writes: None,
             may_match: false,
             holds_nothing: Vec::new(),
             bytes_per_second,

@@ -20,6 +20,7 @@ mod tests;
 
 use std::{
     io,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -34,12 +35,14 @@ use self::{
 use super::{
     claimed::ClaimedDrive,
     device::Medium,
-    error::{LOST, LayoutError, ambiguous, io_error},
+    error::{LOST, LayoutError, ambiguous, in_use, io_error},
     jobs::{CopyOf, CopyProgress, CopyStep},
     layout, open,
 };
-use drivebay_model::{Contents, DriveId, Extent, PlaceState, RecordState, SnapshotRecord, runs};
-use drivebay_sys::{blockdev::BlockDev, dm::Reader};
+use drivebay_model::{
+    Contents, DriveId, Extent, PlaceState, Placed, RecordState, SnapshotRecord, runs,
+};
+use drivebay_sys::{blockdev::BlockDev, dm::Reader, holders, quiet};
 use drivebay_worker::Context;
 
 /// Shortest time between two reports of the same step to the agent.
@@ -54,6 +57,12 @@ pub(super) fn step(job: &CopyStep, context: &mut Context) -> Result<CopyProgress
         .and_then(|drive| original(&*drive, job))
         .map_err(CopyError::Source)?;
     source.unlock();
+    let writes = |expected| {
+        original
+            .writes(&job.source.id, expected)
+            .map_err(CopyError::Source)
+    };
+    let source_writes = writes(job.source_writes)?;
     let mut target = open::locked(&job.target).map_err(CopyError::Target)?;
     let (runs, zeroing) = layout::claimed(&target, false)
         .and_then(|drive| Ok((copy(&*drive, job, &original)?, drive.space().zeroing)))
@@ -81,6 +90,10 @@ pub(super) fn step(job: &CopyStep, context: &mut Context) -> Result<CopyProgress
         if !progress.unreadable.is_empty() {
             still_answers(job)?;
         }
+        if source_writes.is_some() {
+            writes(source_writes)?;
+        }
+        progress.source_writes = source_writes;
         let tail = Tail {
             dev: &target,
             id: &job.target.id,
@@ -152,6 +165,41 @@ struct Original {
     /// Device of a snapshot. A snapshot must be read through it: its drive holds only the blocks
     /// that differ from the volume.
     device: Option<Reader>,
+    /// The volume, unless this is a snapshot.
+    volume: Option<Placed>,
+}
+
+impl Original {
+    /// Returns the number of writes to the volume's own device; None if it has none, or this is a snapshot. `expected`: the number before;
+    /// None: what the page cache has of the device is written back first, since the copy is read from the drive.
+    ///
+    /// # Errors
+    /// `InUse`: it is mounted, or was written since.
+    fn writes(&self, id: &DriveId, expected: Option<u64>) -> Result<Option<u64>, LayoutError> {
+        let Some(volume) = &self.volume else {
+            return Ok(None);
+        };
+        let (Some(name), Some(dev)) = (&volume.device, volume.dev) else {
+            return Ok(None);
+        };
+        if expected.is_none() {
+            match quiet::write_back(&Path::new("/dev").join(name.replace('!', "/")), dev) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    return Err(in_use(volume, &holders::of_device(name, Some(dev))));
+                }
+                done => done.map_err(io_error(id, "writing back a volume that is copied"))?,
+            }
+        }
+        let writes = quiet::writes(name);
+        let writes = writes.map_err(io_error(id, "counting writes to a volume that is copied"))?;
+        match expected.is_some() && writes != expected {
+            true => Err(LayoutError::InUse {
+                uuid: volume.record.uuid,
+                held: format!("{name} was written while it was copied"),
+            }),
+            false => Ok(writes),
+        }
+    }
 }
 
 /// Finds the volume or snapshot that the job copies. Errs if it is not live, or of another
@@ -172,6 +220,7 @@ fn original<D: ClaimedDrive + ?Sized>(drive: &D, job: &CopyStep) -> Result<Origi
                 label,
                 runs: vec![whole],
                 device: Some(device),
+                volume: None,
             });
         }
     };
@@ -184,6 +233,7 @@ fn original<D: ClaimedDrive + ?Sized>(drive: &D, job: &CopyStep) -> Result<Origi
         label,
         runs: drive.runs(placed)?,
         device: None,
+        volume: Some(placed.clone()),
     })
 }
 

@@ -320,9 +320,9 @@ pub struct DropPlace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CopyOf {
     /// The same volume on the drive where it is live, at the generation before that of the copy (else `NotThere`). The caller must prevent
-    /// writes to it.
+    /// uses of it that begin during the copy; one that goes on, as an unmount that still writes, is `InUse`.
     Itself,
-    /// Another volume, which is not larger. The caller must prevent writes to it.
+    /// Another volume, which is not larger. The caller must prevent uses of it in the same way.
     Volume(Uuid),
     /// A snapshot, whose volume was not larger.
     Snapshot(Uuid),
@@ -343,6 +343,8 @@ pub struct CopyStep {
     pub generation: u64,
     /// `CopyProgress::done_bytes` of the step before; 0 for the first one.
     pub from_bytes: u64,
+    /// `CopyProgress::source_writes` of the step before; None for the first one.
+    pub source_writes: Option<u64>,
     /// True if the target may have the data of an earlier copy: it is read first, and only differences are written.
     pub may_match: bool,
     /// Ranges of the volume that hold no data according to its filesystem, or that the caller gives up. Where a read fails, they are not
@@ -366,6 +368,8 @@ pub struct CopyProgress {
     /// Ranges that could not be read in this step although the source drive answered afterwards, relative to the volume's start, in order.
     /// The target keeps its earlier contents there.
     pub unreadable: Vec<Extent>,
+    /// Number of writes to the source's own device before this step and after it. None: the kernel has no device of it, or it is a snapshot.
+    pub source_writes: Option<u64>,
 }
 
 /// Replaces the parameters in the record of an incomplete copy to a new volume, durably and verified by reading back. Changes nothing if

@@ -44,6 +44,7 @@ pub mod mountwatch;
 pub mod offload;
 pub mod path;
 pub mod process;
+pub mod quiet;
 pub mod scratch;
 mod seclude;
 pub mod start;

@@ -1,8 +1,8 @@
 //! Events beside a move: drives unplugged at any moment, checks, and other nodes.
 
-use std::{fs, time::Duration};
+use std::{fs, process::Command, time::Duration};
 
-use drivebay_hwtests::{Agent, Rig, need, rig::Placed, wait};
+use drivebay_hwtests::{Agent, Rig, need, rig::Placed, tools, wait};
 use drivebay_proto::agent::PreferPlaceRequest;
 
 use super::{
@@ -109,6 +109,39 @@ async fn a_check_goes_on_beside_a_copy_and_the_move_completes() {
     .await;
     lives_on(&rig, &volume.id, &to).await;
     read_letter(&rig, &volume, "kept").await;
+}
+
+#[tokio::test]
+async fn a_volume_that_is_mounted_in_another_namespace_is_copied_when_it_is_released_with_what_was_written_last()
+ {
+    need!(root, loop, tool "mkfs.ext4", tool "unshare", fs "ext4");
+    let (rig, volume, _, to) = with_letter("").await;
+    use_volume(&rig, &volume).await;
+    let mut holder = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sleep", "600"])
+        .spawn()
+        .unwrap();
+    let pid = holder.id().to_string();
+    let letter = volume.target.join("letter").display().to_string();
+    wait::until(LIMIT, "it has a namespace of its own", || {
+        let own = fs::read_link("/proc/self/ns/mnt").ok()?;
+        (fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()? != own).then_some(())
+    });
+    rig.leave_volume(&volume).await;
+    move_to(&rig, &volume.id, &to).await.unwrap();
+    // Longer than the interval of the attempts.
+    for _ in 0..12 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let moves = moves(&rig).await;
+        assert_eq!(moves.first().unwrap().phase, "waiting", "{moves:#?}");
+    }
+    let script = format!("printf 'written last' >{letter} && sync {letter}");
+    let inside = ["--target", &pid, "--mount", "sh", "-c", &script];
+    tools::must("nsenter", &inside);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    lives_on(&rig, &volume.id, &to).await;
+    read_letter(&rig, &volume, "written last").await;
 }
 
 #[tokio::test]

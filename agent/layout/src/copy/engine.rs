@@ -80,6 +80,7 @@ where
             total_bytes: total,
             written_bytes: 0,
             unreadable: Vec::new(),
+            source_writes: None,
         };
         let new = || Memory::new(rate.piece());
         let making = "making room for what is read ahead";

@@ -78,6 +78,7 @@ mod tests {
             total_bytes: 3 * MIB,
             written_bytes: 0,
             unreadable: Vec::new(),
+            source_writes: None,
         };
         let mut rate = Rate::new(60_000, None);
         // Not before all of the original is copied.
@@ -119,6 +120,7 @@ mod tests {
                 total_bytes: MIB,
                 written_bytes: 0,
                 unreadable: Vec::new(),
+                source_writes: None,
             };
             // No time left: one piece, which ends at the end of its run.
             let mut rate = Rate::new(0, None);

@@ -88,6 +88,7 @@ fn drive(place: PlaceState) -> FakeDrive {
 
 fn of(mib: u64, label: u128) -> Original {
     Original {
+        volume: None,
         label: Uuid::from_u128(label),
         runs: vec![Extent {
             start: 0,
@@ -114,6 +115,7 @@ fn job(uuid: Uuid, generation: u64) -> CopyStep {
         uuid,
         generation,
         from_bytes: 0,
+        source_writes: None,
         may_match: false,
         holds_nothing: Vec::new(),
         bytes_per_second: None,

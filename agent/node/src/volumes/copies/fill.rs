@@ -244,6 +244,7 @@ impl Volumes {
         copies.change(uuid, |running| running.is_fresh = false);
         let began = Instant::now();
         let mut done = 0;
+        let mut source_writes = None;
         let mut drives = None;
         let mut given_up = GivenUp::default();
         let mut pace = Pace::new(self.node.config().move_bytes_per_second);
@@ -270,6 +271,7 @@ impl Volumes {
                 uuid,
                 generation: volume.placed.record.place.generation(),
                 from_bytes: done,
+                source_writes,
                 may_match,
                 holds_nothing: given_up.ahead(),
                 bytes_per_second,
@@ -279,8 +281,12 @@ impl Volumes {
                 Err(RunError::Job(CopyError::Source(error @ LayoutError::NoSnapshot { .. }))) => {
                     return Err(FillError::Never(chain(&error)));
                 }
+                Err(RunError::Job(CopyError::Source(LayoutError::InUse { uuid, held }))) => {
+                    return Err(FillError::NotNow(format!("{}: {held}", used(uuid))));
+                }
                 step => step?,
             };
+            source_writes = step.source_writes;
             if let Some(first) = step.unreadable.first() {
                 // A lost snapshot fails every read.
                 if let CopyOf::Snapshot(snapshot) = of {

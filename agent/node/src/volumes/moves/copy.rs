@@ -97,7 +97,19 @@ impl Volumes {
         if moves.touches(uuid) != touches {
             return Err(MoveError::Used);
         }
-        self.complete(&held, &record).await
+        // A task that `drain` waits for: between its steps the volume has no device, and a stop would leave it in doubt.
+        let this = self.clone();
+        let completed = self
+            .inner
+            .tasks
+            .spawn(async move { this.complete(&held, &record).await });
+        match completed.await {
+            Ok(completed) => completed,
+            Err(join) if join.is_panic() => Err(MoveError::Volume(VolumeError::Internal {
+                what: "completing a move panicked; see the log".to_owned(),
+            })),
+            Err(_) => Err(MoveError::Volume(VolumeError::Stopping)),
+        }
     }
 
     fn guard_for_move(&self, uuid: Uuid) -> Result<VolumeGuard, MoveError> {
@@ -207,6 +219,7 @@ impl Volumes {
         };
         let began = Instant::now();
         let mut done = 0;
+        let mut source_writes = None;
         let mut holds_nothing: Vec<Extent> = Vec::new();
         let mut pace = Pace::new(self.node.config().move_bytes_per_second);
         let worker = WorkerKey::of_group(COPIES, Slot::Background).on(Lane::Volume(uuid));
@@ -228,12 +241,21 @@ impl Volumes {
                 uuid,
                 generation: of.generation,
                 from_bytes: done,
+                source_writes,
                 may_match,
                 holds_nothing: holds_nothing.clone(),
                 bytes_per_second,
                 budget_ms: BUDGET.as_millis() as u64,
             };
-            let step = self.node.run(worker.clone(), job, DEADLINE).await?;
+            let step = match self.node.run(worker.clone(), job, DEADLINE).await {
+                // In another mount namespace, or by an unmount that still writes.
+                Err(RunError::Job(CopyError::Source(LayoutError::InUse { held, .. }))) => {
+                    tracing::debug!(volume = %uuid, held, "copying stopped; the volume is used outside of the agent");
+                    return Err(MoveError::Used);
+                }
+                step => step?,
+            };
+            source_writes = step.source_writes;
             if !step.unreadable.is_empty() {
                 // The step is repeated without these ranges.
                 holds_nothing.extend(self.all_hold_nothing(&ends, step.unreadable, held).await?);
