@@ -53,11 +53,11 @@ impl ClusterService {
             .collect()
     }
 
-    /// Returns a client for the node's agent. NOT_FOUND: the node is not known. UNAVAILABLE: its agent is not connected.
+    /// Returns a client for the node's agent, which takes answers that list all its moves. NOT_FOUND: the node is not known. UNAVAILABLE: its agent is not connected.
     fn client(&self, node: &str) -> Result<AgentClient<AgentChannel>, Status> {
         let agent = self.agents.get(node);
         let agent = agent.ok_or_else(|| Status::not_found(format!("no node {node:?} is known")))?;
-        agent.client().map_err(Status::from)
+        agent.client_for_moves().map_err(Status::from)
     }
 
     fn node(&self, agent: &Agent) -> Node {

@@ -23,6 +23,7 @@ use drivebay_service::{
     refusals::Reason,
     tokens::{Answer, Expected, NotProven, Review, Tokens, Unavailable},
 };
+use prost::Message;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request};
@@ -166,6 +167,18 @@ fn calls(fake: &Fake) -> Vec<String> {
     fake.state.lock().unwrap().calls.clone()
 }
 
+/// Returns the message of a volume's condition in ListVolumes; empty if it is not listed.
+async fn listed(cluster: &Cluster, id: &str) -> String {
+    let request = Request::new(csi::ListVolumesRequest::default());
+    let list = cluster.service.list_volumes(request).await.unwrap();
+    let entries = list.into_inner().entries.into_iter();
+    let mut entries =
+        entries.map(|bytes| csi::list_volumes_response::Entry::decode(bytes).unwrap());
+    let entry = entries.find(|entry| entry.volume.as_ref().unwrap().volume_id == id);
+    let condition = entry.and_then(|entry| entry.status?.volume_condition);
+    condition.map_or_else(String::new, |condition| condition.message)
+}
+
 fn machine(fake: &Fake, id: &str, instance: &str) {
     let mut state = fake.state.lock().unwrap();
     id.clone_into(&mut state.machine);
@@ -221,24 +234,38 @@ async fn a_volume_of_a_node_that_is_away_is_listed_and_not_deleted() {
 
 #[tokio::test]
 async fn a_moved_volume_is_found_where_it_is_and_not_deleted_under_its_former_id() {
-    for away in [false, true] {
+    enum Former {
+        Disconnected,
+        ForgotDrive,
+        DriveMissing,
+    }
+    for former in [
+        Former::Disconnected,
+        Former::ForgotDrive,
+        Former::DriveMissing,
+    ] {
         let cluster = Cluster::new(Notes::in_memory());
         let (from, to) = (Fake::new("a"), Fake::new("b"));
         let (was, now) = (volume(7, "a"), volume(7, "b"));
         from.put(was.clone());
         let member = cluster.join(&from).await;
-        if away {
-            member.leave().await;
-        } else {
-            from.change(|state| state.volumes.clear());
+        match former {
+            Former::Disconnected => member.leave().await,
+            Former::ForgotDrive => from.change(|state| state.volumes.clear()),
+            Former::DriveMissing => {
+                let mut missing = was.clone();
+                missing.state = "missing".into();
+                from.put(missing);
+            }
         }
         to.put(now.clone());
-        let _b = cluster.join(&to).await;
+        let member = cluster.join(&to).await;
         until(async || {
-            cluster
-                .get(&was.id)
-                .await
-                .is_ok_and(|got| got.status.unwrap().volume_condition.unwrap().abnormal)
+            let got = cluster.get(&was.id).await;
+            got.is_ok_and(|got| {
+                let condition = got.status.unwrap().volume_condition.unwrap();
+                condition.message.contains("VolumeMoved")
+            })
         })
         .await;
 
@@ -258,10 +285,21 @@ async fn a_moved_volume_is_found_where_it_is_and_not_deleted_under_its_former_id
         assert_eq!(cluster.delete(&was.id).await, Code::FailedPrecondition);
         assert_eq!(cluster.expand(&was.id).await, Code::FailedPrecondition);
         assert!(calls(&to).is_empty());
+        assert!(calls(&from).is_empty());
+        let listed = listed(&cluster, &was.id).await;
+        assert!(
+            matches!(former, Former::ForgotDrive) || listed.contains("VolumeMoved"),
+            "{listed}"
+        );
         // Under its new id it behaves like any other volume.
         let got = cluster.get(&now.id).await.unwrap();
         assert!(!got.status.unwrap().volume_condition.unwrap().abnormal);
-        assert_eq!(cluster.delete(&now.id).await, Code::Ok);
+        // Its new node is disconnected: it may be there.
+        member.leave().await;
+        assert_eq!(cluster.delete(&was.id).await, Code::Unavailable);
+        assert!(calls(&from).is_empty());
+        let _b = cluster.join(&to).await;
+        until(async || cluster.delete(&now.id).await == Code::Ok).await;
     }
 }
 

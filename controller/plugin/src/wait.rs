@@ -90,8 +90,8 @@ pub(crate) async fn wait(
             _ => {}
         }
         waits = match status.reason.as_str() {
-            "WaitingForVolumes" | "WaitingForNode" | "WaitingForCluster" | "AgentDisconnected"
-            | "DriveNotFound" | "DriveNotSeen" | "MoveInDoubt" => waits + 1,
+            "WaitingForVolumes" | "WaitingForDrive" | "WaitingForNode" | "WaitingForCluster"
+            | "AgentDisconnected" | "DriveNotFound" | "DriveNotSeen" | "MoveInDoubt" => waits + 1,
             _ => 0,
         };
         unchanged = match status == last {

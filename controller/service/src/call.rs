@@ -80,12 +80,24 @@ pub async fn deletion<T>(
     }
 }
 
+/// True if tonic made the status on this side because an answer was larger than is accepted, or did not decode. It has the headers of the
+/// answer, as one that the agent sent.
+fn is_of_decoder(status: &Status) -> bool {
+    let of_tonic = |text: &str| status.message().contains(text);
+    match status.code() {
+        Code::OutOfRange => of_tonic("message length too large"),
+        Code::Internal => of_tonic("failed to decode") || of_tonic("protocol error"),
+        _ => false,
+    }
+}
+
 impl From<Status> for CallError {
     fn from(status: Status) -> Self {
         // A status that a server sent came in headers, with a content type among them, and
         // has no cause here; one that tonic, hyper or h2 made on this side lacks the first or has the second.
         let sent = status.metadata().contains_key("content-type")
-            && std::error::Error::source(&status).is_none();
+            && std::error::Error::source(&status).is_none()
+            && !is_of_decoder(&status);
         let message = if status.message().is_empty() {
             status.code().description().to_owned()
         } else {
@@ -122,6 +134,18 @@ mod tests {
             let made_here = CallError::from(Status::new(code, "made by the transport"));
             assert!(matches!(made_here, CallError::InDoubt { .. }), "{code:?}");
         }
+        // As tonic makes it, with the headers of the answer that is too large.
+        let mut too_large = Status::new(
+            Code::OutOfRange,
+            "Error, decoded message length too large: found 131073 bytes, the limit is: 131072 bytes",
+        );
+        let headers = too_large.metadata_mut();
+        headers.insert("content-type", "application/grpc".parse().unwrap());
+        let made_here = CallError::from(too_large);
+        assert!(
+            matches!(made_here, CallError::InDoubt { .. }),
+            "{made_here:?}"
+        );
         let refused = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
         assert!(matches!(
             CallError::from(Status::from(refused)),

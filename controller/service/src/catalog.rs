@@ -166,6 +166,15 @@ pub fn exists(volume: &Volume) -> bool {
     !volume.is_deleted()
 }
 
+/// True if the volume is on a drive that its node reads. False: the drive is missing, does not read, or was not scanned, so that another node
+/// may have it.
+pub fn is_read(volume: &Volume) -> bool {
+    !matches!(
+        volume.known_state(),
+        Some(VolumeState::Missing | VolumeState::NotScanned)
+    )
+}
+
 /// True for a copy that is still being made. It has its name and can be deleted, but no CreateVolume has returned its id.
 pub fn is_copying(volume: &Volume) -> bool {
     volume.known_state() == Some(VolumeState::Copying)

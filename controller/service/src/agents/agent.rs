@@ -15,6 +15,7 @@ use super::{
     AgentChannel,
     admission::{Admission, Facts, Holder, Refusal, admit},
     history::{History, Past},
+    session::MAX_LIST_BYTES,
     single_reader::SingleReader,
 };
 use crate::{
@@ -139,6 +140,12 @@ impl Agent {
             node: self.node.to_string(),
         })?;
         Ok(session.client.clone())
+    }
+
+    /// As [`client`](Self::client), for calls whose answers list the moves of a node.
+    pub fn client_for_moves(&self) -> Result<AgentClient<AgentChannel>, CallError> {
+        let client = self.client()?;
+        Ok(client.max_decoding_message_size(MAX_LIST_BYTES))
     }
 
     /// As [`client`](Self::client), for calls about snapshots and copies. Fails with [`CallError::Outdated`] for an older

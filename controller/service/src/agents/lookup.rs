@@ -5,12 +5,11 @@ use std::{cmp::Reverse, fmt, sync::Arc};
 use drivebay_proto::{
     VolumeId,
     agent::{Volume, VolumeSnapshot},
-    words::VolumeState,
 };
 
 use super::{Agent, Agents, copies::generation};
 use crate::{
-    catalog::{Key, SnapshotPlace, is_answered, is_copying},
+    catalog::{Key, SnapshotPlace, exists, is_answered, is_copying, is_read},
     inventory::Inventory,
 };
 
@@ -131,9 +130,7 @@ impl LookupError {
 
     /// Returns `SnapshotsNotKnown` if the volume is missing or was not scanned, so that its snapshots are not reported.
     pub(crate) fn of_unread(volume: &Volume, node: &str) -> Option<Self> {
-        let state = volume.known_state();
-        let is_unread = matches!(state, Some(VolumeState::Missing | VolumeState::NotScanned));
-        is_unread.then(|| Self::SnapshotsNotKnown {
+        (!is_read(volume)).then(|| Self::SnapshotsNotKnown {
             volume: volume.id.clone(),
             drive: volume.drive.clone(),
             node: node.to_owned(),
@@ -166,14 +163,14 @@ impl Agents {
     }
 
     /// Returns the volume of this id as in the catalog, and the agent that reports it. A volume on another node than
-    /// the one in its id is found if that node's agent reports it.
+    /// the one in its id is found if that node's agent reports it, and the node in the id is disconnected or does not read it.
     pub fn volume(&self, id: &str) -> Result<ReportedVolume, LookupError> {
         let of = IdOf::Volume;
         let parsed = parse_as(of, id)?;
         let owner = self.owner(of, &parsed);
         let existing = |key: &Key| {
             let volume = self.catalog().get(key);
-            volume.filter(crate::catalog::exists)
+            volume.filter(exists)
         };
         let here = existing(&Key::from(&parsed));
         let complete = owner
@@ -181,6 +178,7 @@ impl Agents {
             .is_ok_and(|agent| agent.read_inventory(Inventory::complete));
         if let (Ok(agent), Some(volume)) = (&owner, &here)
             && complete
+            && is_read(volume)
         {
             return Ok(ReportedVolume {
                 agent: agent.clone(),
@@ -278,18 +276,45 @@ impl Agents {
         candidates.min_by_key(|candidate| Reverse(generation(&candidate.volume)))
     }
 
-    /// The volume of this uuid on another node than the id says, by the word of an agent that is there: the newest, and none that is
-    /// older than what the id's own node had last. That would be what a move left behind, and not the volume.
-    pub fn elsewhere(&self, id: &VolumeId) -> Option<(Arc<Agent>, Volume)> {
-        let places = self.catalog().places(id.uuid);
+    /// True if the agent of the node in the id is connected, has scanned every drive, and reads the volume on one.
+    pub(crate) fn is_on_its_node(
+        &self,
+        owner: &Result<Arc<Agent>, LookupError>,
+        id: &VolumeId,
+    ) -> bool {
+        let complete = |agent: &Arc<Agent>| agent.read_inventory(Inventory::complete);
+        let volume = self.catalog().get(&Key::from(id));
+        owner.as_ref().is_ok_and(complete)
+            && volume.is_some_and(|volume| exists(&volume) && is_read(&volume))
+    }
+
+    /// Returns another node than the one in the id that last had the volume on a drive, no older than what the id's own node had last, and
+    /// is disconnected or has not scanned every drive: the volume may be there.
+    pub(crate) fn may_be_on(&self, id: &VolumeId) -> Option<String> {
+        let mut others = self.places_elsewhere(id).into_iter();
+        let (agent, _) = others.find(|(agent, _)| !agent.read_inventory(Inventory::complete))?;
+        Some(agent.node().to_owned())
+    }
+
+    /// Returns the places of the volume on other nodes than the one in the id, of nodes that are not forgotten: those that read it, or did by
+    /// their last report, and are no older than what the id's own node had last. Older ones are what a move left behind.
+    fn places_elsewhere(&self, id: &VolumeId) -> Vec<(Arc<Agent>, Volume)> {
+        let places = self.catalog().places(id.uuid).into_iter();
         let here = self.catalog().get(&Key::from(id));
         let last = here.map_or(0, |volume| generation(&volume));
-        let others = places.iter().filter(|key| *key.node != *id.node);
+        places
+            .filter(|key| *key.node != *id.node && !self.is_given_up(&key.node))
+            .filter_map(|key| Some((self.get(&key.node)?, self.catalog().get(&key)?)))
+            .filter(|(_, volume)| generation(volume) >= last && is_read(volume))
+            .collect()
+    }
+
+    /// Returns the volume of this uuid on another node than the one in the id, from connected agents that have scanned every drive and read it;
+    /// of several, the newest.
+    pub fn elsewhere(&self, id: &VolumeId) -> Option<(Arc<Agent>, Volume)> {
+        let others = self.places_elsewhere(id).into_iter();
         others
-            .filter_map(|key| Some((self.get(&key.node)?, self.catalog().get(key)?)))
-            .filter(|(agent, volume)| {
-                generation(volume) >= last && agent.read_inventory(Inventory::complete)
-            })
+            .filter(|(agent, _)| agent.read_inventory(Inventory::complete))
             .min_by_key(|(_, volume)| (Reverse(generation(volume)), !volume.is_usable()))
     }
 }

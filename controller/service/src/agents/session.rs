@@ -31,8 +31,10 @@ use crate::{
 
 /// Timeout of the hello of an agent that accepted a connection.
 const HELLO_DEADLINE: Duration = Duration::from_secs(5);
-/// Largest accepted answer to a call, bytes: one volume.
+/// Largest accepted answer to a call about one volume, bytes.
 const MAX_ANSWER_BYTES: usize = 128 << 10;
+/// Largest accepted answer that lists moves, bytes: 800 for each of the volumes that a node may have.
+pub(super) const MAX_LIST_BYTES: usize = 16 << 20;
 /// Largest accepted hello, bytes.
 const MAX_HELLO_BYTES: usize = 64 << 10;
 /// Timeout of the hello to the session that a newcomer would replace: beyond it, its agent counts as dead.

@@ -10,7 +10,10 @@ use drivebay_proto::{
 };
 
 use super::{Agent, Agents};
-use crate::{catalog::Key, inventory::Inventory};
+use crate::{
+    catalog::{Key, is_read},
+    inventory::Inventory,
+};
 
 impl Agents {
     /// Returns the state of the agent's node.
@@ -34,7 +37,7 @@ impl Agents {
             .as_ref()
             .map_or(NodeState::Away, |agent| self.state_of(agent));
         let away = agent.as_ref().is_none_or(|agent| agent.unreachable());
-        let moved = away
+        let moved = (away || !is_read(&volume))
             .then(|| self.elsewhere(&key.id()))
             .flatten()
             .map(|(now, _)| now);

@@ -169,7 +169,11 @@ fn choose(
     let mut choices = Vec::new();
     // Each is asked regardless of the space it reports: it may still be creating the volume, and only its answer is certain.
     for node in &doubted {
-        choices.extend(place(std::slice::from_ref(node))?);
+        match place(std::slice::from_ref(node)) {
+            // It does not have the class any more, and all its drives are scanned: it has no volume of the name, and is not asked.
+            Err(error) if concerns_all_nodes(&error) => {}
+            placed => choices.extend(placed?),
+        }
     }
     let settled = choices.len();
     let rest: Vec<Node> = nodes

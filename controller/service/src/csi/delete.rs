@@ -5,8 +5,6 @@ use drivebay_proto::agent;
 use crate::{
     agents::{Agents, IdOf, LookupError, parse},
     call::{CallError, deletion},
-    catalog::{Key, exists},
-    inventory::Inventory,
     notes::NotesError,
 };
 
@@ -25,29 +23,32 @@ pub(crate) enum DeleteError {
         node: String,
         now: String,
     },
+    #[error(
+        "the drive of volume {id} may be on node {node}, which had the volume last and is starting or disconnected; see that its agent runs, then call again, or give the node up with `node forget {node}`"
+    )]
+    MayBeElsewhere { id: String, node: String },
     #[error(transparent)]
     Notes(#[from] NotesError),
 }
 
-/// Deletes the volume. Succeeds also if the id was never issued, or if its agent has no such volume.
+/// Deletes the volume. Succeeds also if the id was never issued, or if its agent has no such volume and no other node may have it. A volume
+/// that its node remembers on a missing drive is not deleted while another node reads it, or may: its data may be in use there.
 pub(crate) async fn delete(agents: &Agents, id: String) -> Result<(), DeleteError> {
     let Ok(parsed) = parse(&id) else {
         return Ok(());
     };
     let owner = agents.owner(IdOf::Volume, &parsed);
-    let on_its_node = owner.as_ref().is_ok_and(|agent| {
-        agent.read_inventory(Inventory::complete)
-            && agents
-                .catalog()
-                .get(&Key::from(&parsed))
-                .is_some_and(|volume| exists(&volume))
-    });
-    if !on_its_node && let Some((at, volume)) = agents.elsewhere(&parsed) {
-        return Err(DeleteError::Moved {
-            id,
-            node: at.node().to_owned(),
-            now: volume.id,
-        });
+    if !agents.is_on_its_node(&owner, &parsed) {
+        if let Some((at, volume)) = agents.elsewhere(&parsed) {
+            return Err(DeleteError::Moved {
+                id,
+                node: at.node().to_owned(),
+                now: volume.id,
+            });
+        }
+        if let Some(node) = agents.may_be_on(&parsed) {
+            return Err(DeleteError::MayBeElsewhere { id, node });
+        }
     }
     let agent = match owner {
         Err(LookupError::ForgottenNodes { .. }) => {

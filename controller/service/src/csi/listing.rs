@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     agents::Agents,
-    catalog::{Entry, Key, Marks, Node},
+    catalog::{Entry, Key, Marks, Node, is_read},
     page::{MAX_ENTRIES, page},
 };
 use drivebay_csi::{health::HealthApi, health::Whereabouts, topology::TopologyKey};
@@ -102,7 +102,11 @@ fn after(
         .into_iter()
         .map(|(key, entry)| {
             let away = away(&key);
-            let moved = away.then(|| agents.elsewhere(&key.id())).flatten();
+            let is_unread = || entry.marks.troubled && !is_read(&entry.decode(&key));
+            let moved = match away || is_unread() {
+                true => agents.elsewhere(&key.id()),
+                false => None,
+            };
             Listed {
                 away,
                 now_on: moved.map(|(agent, _)| agent.node().to_owned()),

@@ -176,7 +176,7 @@ impl HasCode for DeleteError {
             Self::Lookup(error) => error.code(),
             Self::Call(error) => error.code(),
             Self::Moved { .. } => Code::FailedPrecondition,
-            Self::Notes(_) => Code::Unavailable,
+            Self::MayBeElsewhere { .. } | Self::Notes(_) => Code::Unavailable,
         }
     }
 }

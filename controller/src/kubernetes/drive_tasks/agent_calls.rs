@@ -101,7 +101,7 @@ pub(super) async fn request(
         node: target.node.clone(),
     };
     let agent = agents.get(&target.node).ok_or_else(not_connected)?;
-    let mut client = agent.client()?;
+    let mut client = agent.client_for_moves()?;
     let drive = target.drive.clone();
     match operation {
         Operation::Cordon(cordon) => {

@@ -13,6 +13,14 @@ pub(super) enum Operation<'a> {
     Acknowledge(&'a Acknowledge),
 }
 
+/// Part of a drive's state that an operation changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subject {
+    /// Whether the drive takes and keeps volumes.
+    Volumes,
+    Light,
+}
+
 /// Returns the operation of a task; None unless exactly one is set.
 pub(super) fn operation(spec: &DriveTaskSpec) -> Option<Operation<'_>> {
     let all = [
@@ -39,6 +47,17 @@ impl<'a> Operation<'a> {
             Self::Replace(_) => "Replace",
             Self::Locate { .. } => "Locate",
             Self::Acknowledge(_) => "Acknowledge",
+        }
+    }
+
+    /// Returns the part of the drive's state that a later operation may change, too. None: the order does not matter.
+    pub(super) fn subject(self) -> Option<Subject> {
+        match self {
+            Self::Cordon(_) | Self::Uncordon | Self::Evacuate(_) | Self::Replace(_) => {
+                Some(Subject::Volumes)
+            }
+            Self::Locate { .. } => Some(Subject::Light),
+            Self::Acknowledge(_) => None,
         }
     }
 

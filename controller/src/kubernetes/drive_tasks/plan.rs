@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     names::{Lookup, Names},
-    operation::{Operation, operation},
+    operation::{Operation, Subject, operation},
 };
 use drivebay_objects::{
     task::{DEFAULT_TTL, DriveTask, DriveTaskStatus},
@@ -162,6 +162,8 @@ pub(super) fn plan<'a>(
         name.is_some_and(|name| context.set_aside.contains(name))
     };
     let mut decisions = Vec::new();
+    // Operations of one drive are carried out in the order in which they were created.
+    let mut ahead: BTreeMap<(&str, Subject), &str> = BTreeMap::new();
     let considered = unfinished.into_iter().filter(|task| !is_set_aside(task));
     for task in considered.take(MAX_UNFINISHED) {
         let is_copy = Phase::of(task) == Phase::New && {
@@ -169,7 +171,18 @@ pub(super) fn plan<'a>(
             let first = firsts.get(&key);
             first.is_some_and(|first| *first < order(task)) || context.deleted.contains_key(&key)
         };
-        let decision = decide(task, is_copy, &mut busy, context);
+        let subject = operation(&task.spec).and_then(Operation::subject);
+        let subject = subject.map(|subject| (task.spec.drive.as_str(), subject));
+        let behind = subject.and_then(|subject| ahead.get(&subject).copied());
+        let decision = decide(task, is_copy, behind, &mut busy, context);
+        let accepted = task.status.as_ref().is_some_and(|status| status.accepted);
+        if let Some(subject) = subject
+            && !accepted
+            && !matches!(decision, Decision::Fail { .. })
+        {
+            let name = task.metadata.name.as_deref().unwrap_or_default();
+            ahead.entry(subject).or_insert(name);
+        }
         if decision != Decision::Leave {
             decisions.push((task, decision));
         }
@@ -224,6 +237,7 @@ fn fail(reason: &'static str, message: impl Into<String>) -> Decision {
 fn decide(
     task: &DriveTask,
     is_copy: bool,
+    behind: Option<&str>,
     busy: &mut BTreeSet<String>,
     context: &Context<'_>,
 ) -> Decision {
@@ -302,6 +316,16 @@ fn decide(
         Phase::Running => fail("OutcomeUnknown", message),
         _ => fail(reason, message),
     };
+    if let Some(earlier) = behind
+        && phase != Phase::Running
+    {
+        return wait(
+            "WaitingForDrive",
+            format!(
+                "task {earlier} of the same drive was created before, and is not carried out yet"
+            ),
+        );
+    }
     let missing = |missing: Missing| {
         let is_late = status.reason == missing.reason && is_long(status, now);
         match missing.is_final || is_late {

@@ -289,6 +289,33 @@ fn one_evacuation_runs_on_a_node_and_a_bounded_number_in_the_cluster() {
 }
 
 #[test]
+fn tasks_of_one_drive_are_carried_out_in_the_order_of_their_creation() {
+    let plan = Plan::new();
+    let mut uncordon = task("a", "wwn-1", NOW - 60);
+    uncordon.spec.cordon = None;
+    uncordon.spec.uncordon = Some(Default::default());
+    let later = [task("b", "wwn-1", NOW - 50), task("c", "wwn-2", NOW - 40)];
+    let reasons = |first: &DriveTask| {
+        let tasks = [later[1].clone(), later[0].clone(), first.clone()];
+        let decisions = plan.of(&tasks);
+        let reasons = decisions.iter();
+        let reasons = reasons.map(|(name, it)| format!("{name} {}", reason(it)));
+        reasons.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        reasons(&uncordon),
+        ["a start", "b WaitingForDrive", "c start"]
+    );
+    // Requested, and not answered.
+    let running = with(uncordon.clone(), "Running", NOW - 3);
+    assert_eq!(reasons(&running), ["b WaitingForDrive", "c start"]);
+    assert_eq!(
+        reasons(&with(uncordon, "Succeeded", NOW - 3)),
+        ["b start", "c start"]
+    );
+}
+
+#[test]
 fn volumes_move_only_to_drives_of_their_node() {
     let mut replace = task("a", "wwn-1", NOW - 5);
     replace.spec.cordon = None;
