@@ -719,6 +719,7 @@ fn a_probe_distinguishes_our_vg_from_another_ones_and_from_a_damaged_label() {
         let probe = Probe {
             drive: DriveRef::from(&facts),
             policy: Some(ClaimPolicy::SignatureFree),
+            past_own_table: false,
         };
         let probed = probe.run(&mut Context::silent()).unwrap();
         let kinds: Vec<String> = match probed.signatures {

@@ -78,6 +78,7 @@ impl Loop {
         Probe {
             drive: self.drive(),
             policy: Some(ClaimPolicy::Blank),
+            past_own_table: false,
         }
         .run(&mut Context::silent())
     }
@@ -111,6 +112,7 @@ fn while_a_drive_is_probed_others_can_mount_and_activate_what_is_on_it() {
         let probe = Probe {
             drive: one.drive(),
             policy,
+            past_own_table: false,
         };
         assert!(!probe.clone().run(&mut context).unwrap().busy);
         assert_eq!(*refused.lock().unwrap(), Vec::<String>::new());
@@ -181,6 +183,7 @@ fn a_device_that_does_not_read_is_an_error_and_not_empty() {
     let failed = Probe {
         drive,
         policy: None,
+        past_own_table: false,
     }
     .run(&mut Context::silent())
     .unwrap_err();
@@ -314,6 +317,7 @@ fn a_drive_with_remains_of_tables_or_filesystems_is_not_one_without_a_signature(
         let probe = Probe {
             drive: device.drive(),
             policy: Some(ClaimPolicy::SignatureFree),
+            past_own_table: false,
         };
         probe.run(&mut Context::silent()).unwrap().signatures
     };

@@ -88,6 +88,7 @@ fn probe(facts: &DriveFacts, rules: &Rules) -> Option<Result<Probed, ProbeError>
     let job = Probe {
         drive: DriveRef::from(facts),
         policy: rules.classes.first().map(|class| class.claim),
+        past_own_table: false,
     };
     Some(job.run(&mut Context::silent()))
 }

@@ -63,6 +63,7 @@ pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path, in_pod: bool) -> io
             ..HostUse::default()
         },
         added: HashSet::new(),
+        unknown: RefCell::default(),
         below: RefCell::default(),
         files: RefCell::default(),
     };
@@ -74,7 +75,11 @@ pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path, in_pod: bool) -> io
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(no_claims(&proc.join("swaps"), &error.to_string())),
     }
-    Ok(scan.host)
+    let unknown = scan.unknown.into_inner();
+    Ok(HostUse {
+        unknown: scan.host.unknown.or(unknown),
+        ..scan.host
+    })
 }
 
 /// Returns why pid 1 is not the host's first process, or why its mounts are not those that this process shares.
@@ -119,6 +124,8 @@ struct Scan<'a> {
     host: HostUse,
     // Contents of `host.mounted`; a drive may have thousands of mounts.
     added: HashSet<(String, String)>,
+    // First use of a device that sysfs does not have.
+    unknown: RefCell<Option<String>>,
     // Caches of the disks below a device and below a file, which each mount needs.
     below: RefCell<HashMap<String, BTreeSet<String>>>,
     files: RefCell<HashMap<String, BTreeSet<String>>>,
@@ -176,13 +183,22 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Returns the disks below a swap device. Errs if sysfs does not have it, since it could be any drive.
+    /// Notes that the host uses a device that sysfs does not have. It may be of any drive that is not claimed yet, so that none is claimed;
+    /// claimed drives go on, and theirs may have been unplugged.
+    fn note_unknown(&self, why: String) {
+        self.unknown.borrow_mut().get_or_insert(why);
+    }
+
+    /// Returns the disks below a swap device.
     fn disks_of_device(&self, path: &str) -> io::Result<BTreeSet<String>> {
         match self.topology.by_node(path) {
             Some(name) => self.down(&name),
-            None => Err(io::Error::other(format!(
-                "swap is on {path}, which is no block device known to sysfs; no drive can be claimed"
-            ))),
+            None => {
+                self.note_unknown(format!(
+                    "swap is on {path}, which is no block device known to sysfs"
+                ));
+                Ok(BTreeSet::new())
+            }
         }
     }
 
@@ -254,11 +270,11 @@ impl Scan<'_> {
         if mount.fs_type == "btrfs" {
             names.extend(self.topology.btrfs_siblings(&names)?);
             if names.is_empty() {
-                return Err(io::Error::other(format!(
-                    "btrfs at {} comes from {}, which is no block device known to sysfs; no drive can be claimed",
+                self.note_unknown(format!(
+                    "btrfs at {} comes from {}, which is no block device known to sysfs",
                     mount.mount_point.display(),
                     sources
-                )));
+                ));
             }
         }
         Ok(names)
@@ -365,9 +381,18 @@ mod tests {
             used.system.is_empty(),
             "/data is no directory of the system"
         );
+    }
+
+    #[test]
+    fn a_mount_or_swap_of_an_unplugged_drive_fails_no_scan_and_no_drive_is_claimed() {
+        let btrfs = "1 0 0:45 / /data rw - btrfs /dev/unknown rw\n2 0 8:17 / /other rw - ext4 /dev/sdb rw\n";
+        let used = host(btrfs, "").unwrap();
+        assert!(used.unknown.is_some_and(|why| why.contains("/dev/unknown")));
+        let swaps = "Filename Type Size Used Priority\n/dev/unknown partition 1 0 -2\n";
+        let used = host("", swaps).unwrap();
         assert!(
-            host("1 0 0:45 / /data rw - btrfs /dev/unknown rw\n", "").is_err(),
-            "a btrfs from nowhere could be on any drive"
+            used.unknown
+                .is_some_and(|why| why.contains("swap is on /dev/unknown"))
         );
     }
 
@@ -400,7 +425,7 @@ mod tests {
         assert_eq!(used.swap["sda"], ["/dev/sda1"]);
         assert_eq!(used.swap["sdb"], ["/srv/swap file"]);
         assert_eq!(used.system["sda"], ["swap"]);
-        assert!(host("", "/dev/gone partition 1 0 -2\n").is_err());
+        assert_eq!(used.unknown, None);
     }
 
     #[test]

@@ -246,8 +246,10 @@ fn clear(volumes: &Volumes, followed: &mut Followed, tasks: &mut Running, snapsh
     followed.later.retain(|_, at| *at > now);
     for drive in snapshot.drives.values() {
         let lvm = layout(drive) == Some(Layout::Lvm);
+        // Also on a BAD drive, which may leave once it is erased.
         if !lvm
-            || trouble(drive).is_some()
+            || drive.state != DriveState::Claimed
+            || drive.trouble.is_some()
             || followed.clear.contains(&drive.id)
             || followed.later.contains_key(&drive.id)
             || !followed.busy.insert(drive.id.clone())

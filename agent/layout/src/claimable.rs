@@ -70,9 +70,24 @@ pub(super) fn probe(
     policy: Option<ClaimPolicy>,
     context: &mut Context,
 ) -> Result<Probed, LayoutError> {
+    run(drive, policy, false, context)
+}
+
+/// Probes a drive whose claim was interrupted after its partition table, for anything else on it.
+pub(super) fn probe_begun(drive: &DriveRef, context: &mut Context) -> Result<Probed, LayoutError> {
+    run(drive, None, true, context)
+}
+
+fn run(
+    drive: &DriveRef,
+    policy: Option<ClaimPolicy>,
+    past_own_table: bool,
+    context: &mut Context,
+) -> Result<Probed, LayoutError> {
     Probe {
         drive: drive.clone(),
         policy,
+        past_own_table,
     }
     .run(context)
     .map_err(|error| LayoutError::Io {

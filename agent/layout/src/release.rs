@@ -11,7 +11,7 @@ use super::{
     jobs::{Release, Released},
     layout, lvm, open, space, wipe,
 };
-use drivebay_model::{Contents, Extent};
+use drivebay_model::{Contents, Extent, units::human_size};
 use drivebay_worker::Context;
 
 /// Runs `Release`: zeroes both ends of a drive without volumes. Errs with `Busy` if a volume or an
@@ -68,8 +68,15 @@ fn obstacle(job: &Release, contents: &Contents) -> Option<String> {
         let record = &placed.record;
         return Some(format!("volume {} ({}) is on it", record.name, record.uuid));
     }
-    let (name, _) = contents.strangers.first()?;
-    Some(format!("{name:?} is on it, which no record names"))
+    if let Some((name, _)) = contents.strangers.first() {
+        return Some(format!("{name:?} is on it, which no record names"));
+    }
+    (contents.unerased_bytes > 0).then(|| {
+        format!(
+            "{} of deleted snapshots are being erased; repeat it when they are, or use drive wipe",
+            human_size(contents.unerased_bytes)
+        )
+    })
 }
 
 /// Returns the first and the last bytes of a drive, which hold all structures of Drivebay.
@@ -110,6 +117,9 @@ mod tests {
         };
         strange.strangers.push(("swap".into(), extent));
         assert!(obstacle(&job, &strange).is_some());
+        let mut unerased = empty.clone();
+        unerased.unerased_bytes = MIB;
+        assert!(obstacle(&job, &unerased).is_some_and(|why| why.contains("1 MiB")));
         let mut other = empty;
         other.label.node = "n2".into();
         assert!(obstacle(&job, &other).is_some());

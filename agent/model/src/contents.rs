@@ -135,6 +135,9 @@ pub struct Contents {
     pub table_full: bool,
     /// Name and extent of table entries without a record: shown, counted as used, not changed.
     pub strangers: Vec<(String, Extent)>,
+    /// Bytes of what deleted snapshots and snapshots of checks have stored, until they are erased. Always 0 with layout `partition`.
+    #[serde(default)]
+    pub unerased_bytes: u64,
     /// Messages for an operator, in stable words, e.g. of a repaired table or a lost slot.
     pub notes: Vec<String>,
 }

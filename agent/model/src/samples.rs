@@ -116,6 +116,7 @@ pub fn contents(label: u128, sequence: u64, volumes: Vec<Placed>, free: u64) -> 
         usable_bytes: 1 << 40,
         extent_bytes: MIB,
         table_full: false,
+        unerased_bytes: 0,
         strangers: Vec::new(),
         notes: Vec::new(),
     }

@@ -93,6 +93,12 @@ impl Keeper {
         self.add_tombstone_as(uuid, drives, name, true).await
     }
 
+    /// Like `add_tombstone`, for a volume that no drive has, and one that is plugged in later may.
+    pub async fn add_deletion(&self, uuid: Uuid) -> Result<u64, KeeperError> {
+        self.add_tombstone_as(uuid, BTreeSet::new(), "", false)
+            .await
+    }
+
     async fn add_tombstone_as(
         &self,
         uuid: Uuid,

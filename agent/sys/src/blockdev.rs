@@ -135,17 +135,18 @@ impl BlockDev {
         drop(self.lock.take());
     }
 
-    /// Closes the writing descriptor, then releases the flock, and locks the bytes `runs` (start and length) until dropped: only they may
-    /// be written until the flock is taken again.
+    /// Locks the bytes `runs` (start and length) in the place of those of an earlier call, closes the writing descriptor, and releases the flock,
+    /// which the caller has to hold. Only these bytes may be written until the flock is taken again; they stay locked until the next call,
+    /// or until this is dropped.
     pub fn unlock_holding(&mut self, runs: impl Iterator<Item = (u64, u64)>) -> io::Result<()> {
-        if self.held.is_none() {
-            let file = drive::open_beside(&self.drive, &self.reader, false, libc::O_DIRECT);
-            let file = file.map_err(OpenError::into_io)?;
-            for (start, len) in runs {
-                ioctl::hold(file.as_fd(), start, len)?;
-            }
-            self.held = Some(file);
+        // Under the flock, so that nobody uses the former runs between the two.
+        drop(self.held.take());
+        let file = drive::open_beside(&self.drive, &self.reader, false, libc::O_DIRECT);
+        let file = file.map_err(OpenError::into_io)?;
+        for (start, len) in runs {
+            ioctl::hold(file.as_fd(), start, len)?;
         }
+        self.held = Some(file);
         self.unlock();
         Ok(())
     }

@@ -269,10 +269,13 @@ pub fn run_within(
     let mut all: Vec<OsString> = vec!["--devices".into(), node.into()];
     all.extend_from_slice(args);
     match lvm_within(command, &all, limit) {
-        Err(LvmError::Deadline { limit_ms, .. }) if lock_is_held(vg) => Err(LvmError::LockHeld {
-            vg: vg.to_owned(),
-            waited_ms: limit_ms,
-        }),
+        // A killed command that does not end holds the lock itself, and may change the drive yet.
+        Err(LvmError::Deadline { limit_ms, .. }) if lock_is_held(vg) && !cmd::left_behind() => {
+            Err(LvmError::LockHeld {
+                vg: vg.to_owned(),
+                waited_ms: limit_ms,
+            })
+        }
         other => other,
     }
 }

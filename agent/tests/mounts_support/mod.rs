@@ -185,6 +185,7 @@ impl Bench {
             usable_bytes: extent.len,
             extent_bytes: MIB,
             table_full: false,
+            unerased_bytes: 0,
             strangers: Vec::new(),
             notes: Vec::new(),
         };

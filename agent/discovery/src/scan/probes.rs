@@ -329,6 +329,7 @@ async fn see(
     let probe = Probe {
         drive: drive.clone(),
         policy,
+        past_own_table: false,
     };
     let probed = match reader.probe(probe, limit).await {
         Ok(probed) => Ok(probed),

@@ -81,6 +81,7 @@ fn contents(note: &str) -> Contents {
         usable_bytes: 0,
         extent_bytes: 1,
         table_full: false,
+        unerased_bytes: 0,
         strangers: Vec::new(),
         notes: vec![note.into()],
     }

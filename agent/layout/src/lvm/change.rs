@@ -256,7 +256,8 @@ impl Session<'_> {
     /// Checks the result of `lvcreate`, and removes a volume that was created although the command
     /// failed.
     fn created(&mut self, uuid: Uuid, done: Result<(), LayoutError>) -> Result<(), LayoutError> {
-        self.see_again()?;
+        let seen_again = self.see_again();
+        seen_again.map_err(|error| in_doubt(&self.id, &error))?;
         match (done, self.volume(uuid)) {
             (Ok(()), Some(placed)) => {
                 fit(placed)?;

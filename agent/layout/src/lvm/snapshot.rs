@@ -214,15 +214,22 @@ pub(crate) fn drop_one(dev: &BlockDev, uuid: Uuid) -> Result<Changed, LayoutErro
         lv.name.clone().into(),
         name::check(uuid).into(),
     ];
-    let done = session.lvm("marking a snapshot for erasing", "lvrename", args);
+    // Suspends the volume.
+    let done = session.lvm_patiently("marking a snapshot for erasing", "lvrename", args);
+    if let Err(error) = done {
+        // A command that was ended may leave the volume suspended: this resumes it.
+        drop(session);
+        session = Session::open(dev, true)?;
+        if session.view.snapshots.contains_key(&uuid) {
+            return Err(error);
+        }
+    }
     session.see_again()?;
     if session.view.snapshots.contains_key(&uuid) {
-        return Err(done.err().unwrap_or_else(|| {
-            damaged(
-                &session.id,
-                "the snapshot did not read back as deleted".into(),
-            )
-        }));
+        return Err(damaged(
+            &session.id,
+            "the snapshot did not read back as deleted".into(),
+        ));
     }
     session.keep_copy()?;
     session.part_checks()?;

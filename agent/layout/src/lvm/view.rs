@@ -265,6 +265,7 @@ pub fn view(
         ));
         Vec::new()
     };
+    let unerased_bytes = checks.values().map(|lv| extent(vg, lv).len).sum();
     Ok(View {
         contents: Contents {
             label: mark.label.clone(),
@@ -276,6 +277,7 @@ pub fn view(
             usable_bytes: vg.pv.pe_count * vg.extent_bytes,
             extent_bytes: vg.extent_bytes,
             table_full: false,
+            unerased_bytes,
             strangers,
             notes,
         },

@@ -72,7 +72,7 @@ pub(crate) fn resume(
             Ok(false)
         }
         Stage::BeforeLabel(table, missing) => {
-            let probed = claimable::probe(drive, None, context)?;
+            let probed = claimable::probe_begun(drive, context)?;
             only_a_table(id, &probed)?;
             if claim.policy == ClaimPolicy::Blank {
                 claimable::is_blank(dev, id, plan::usable(&table))?;

@@ -372,6 +372,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             usable_bytes: view.usable_bytes,
             extent_bytes: plan::EXTENT_BYTES,
             table_full: self.table.free_number().is_none(),
+            unerased_bytes: 0,
             strangers: view.strangers,
             notes,
         })

@@ -31,6 +31,8 @@ pub struct Probe {
     pub drive: DriveRef,
     /// Policy of the class that selects the drive, which decides if it is sampled for zeros; None: signatures only.
     pub policy: Option<ClaimPolicy>,
+    /// True: signatures are searched for also on a drive of ours, which has nothing but a partition table if its claim was interrupted.
+    pub past_own_table: bool,
 }
 
 /// Result of sampling for zeros.
@@ -167,6 +169,9 @@ impl Job for Probe {
             }
             // Data at the places of tables and superblocks belongs to a volume, or is a spare copy:
             // it is not evidence.
+            Ok(Mark::Ours(Layout::Partition)) if self.past_own_table => {
+                metadata::read(&medium).map_err(failed)?
+            }
             Ok(Mark::Ours(layout)) => {
                 disk.verify().map_err(|error| self.not_opened(error))?;
                 probed.ours = Some(layout);

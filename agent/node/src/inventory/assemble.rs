@@ -115,8 +115,8 @@ pub fn assemble(
         };
         let shown = volume(inventory, merged, drive, &places::remembered(record));
         match volumes.get_mut(&record.uuid) {
-            // Only an incomplete copy of it was read.
-            Some(only) if only.placed.record.place.is_incoming() => {
+            // Only an incomplete copy of it, or an old place that is being erased, was read.
+            Some(only) if is_no_place(&only.placed.record) => {
                 let copies = std::iter::once(Place {
                     drive: only.drive.clone(),
                     placed: only.placed.clone(),
@@ -248,6 +248,11 @@ fn absent(inventory: &InventoryState, id: &DriveId, remembered: &KnownDrive) -> 
         drive.health.expire(inventory.now);
     }
     drive
+}
+
+/// True if the place of a volume has no data of it: an incomplete copy, or an old place that is being erased.
+fn is_no_place(record: &Record) -> bool {
+    record.place.is_incoming() || (record.is_erasing() && !record.is_deleted())
 }
 
 /// True if the drive is present, but its contents could not be read (stuck, probe failed, our label or table damaged).

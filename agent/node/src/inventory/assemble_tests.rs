@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::*;
 use crate::state;
 use drivebay_model::{
-    Reject, RejectCode,
+    Peer, PlaceState, Reject, RejectCode,
     samples::{class, contents, drive, placed},
 };
 use drivebay_sys::host_udev::HostUdev;
@@ -397,6 +397,37 @@ fn a_drive_with_evidence_against_it_gets_no_new_volumes_and_its_volumes_have_a_c
         (left.total_bytes, left.free_bytes, left.largest_bytes),
         (whole.total_bytes, 0, 0)
     );
+}
+
+#[test]
+fn an_old_place_of_a_moved_volume_does_not_stand_for_the_drive_that_lost_its_label_with_the_newer_one()
+ {
+    let peer = |drive: &str| Peer {
+        label: Uuid::from_u128(9),
+        drive: DriveId(format!("wwn-{drive}")),
+    };
+    let (mut old, mut new) = (placed(1, RecordState::Block), placed(1, RecordState::Block));
+    old.record.place = PlaceState::Moved {
+        generation: 2,
+        to: peer("b"),
+    };
+    new.record.place = PlaceState::Live {
+        generation: 2,
+        from: Some(peer("a")),
+    };
+    let source = claimed("a", old);
+    let mut target = claimed("b", new);
+    target.contents.as_mut().unwrap().label.drive_uuid = Uuid::from_u128(8);
+    let before = inventory_of(vec![source.clone(), target]);
+    let now = InventoryState {
+        remembered: remembering(&before).last_known,
+        ..inventory_of(vec![source, drive("b", DriveState::Available, None)])
+    };
+    let shown = snapshot(&now);
+    let target = &shown.drives[&DriveId("wwn-b".into())];
+    assert_eq!(target.state, DriveState::Rejected);
+    assert!(is_damaged(target), "{target:?}");
+    assert!(remembering(&now).last_known.drives.contains_key(&target.id));
 }
 
 #[test]

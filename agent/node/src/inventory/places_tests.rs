@@ -183,6 +183,16 @@ fn erasing_an_old_place_deletes_no_volume_and_deleting_the_volume_covers_all_pla
     let snapshot = shown(&mut old);
     assert_eq!(only(&snapshot).state, VolumeState::Ready);
     assert!(old.tombstones.volumes.is_empty());
+    // While the drive on which it lives is unplugged, it is missing there, and does not vanish with its old place.
+    let target = old.drives.remove(&peer(2).drive).unwrap();
+    let missing = shown(&mut old);
+    let volume = only(&missing);
+    assert_eq!(
+        (volume.state, &volume.drive),
+        (VolumeState::Missing, &peer(2).drive)
+    );
+    old.drives.insert(peer(2).drive, target);
+    assert_eq!(only(&shown(&mut old)).state, VolumeState::Ready);
     // The volume is deleted where it is live: a place on the other drive belongs to no volume from then on, whenever it
     // appears.
     let mut deleted = inventory_of(vec![with(1, moved()), erased(with(2, live(2)))]);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 use super::{InventoryState, layouts};
-use crate::state::merge::is_acknowledged;
+use crate::state::merge::{live_generations, only_on};
 use drivebay_discovery::claim::{self, Judgement};
 use drivebay_model::{
     ClassConfig, Contents, Drive, DriveFacts, DriveHealth, DriveId, DriveState, Reject, RejectCode,
@@ -177,14 +177,9 @@ fn is_this_nodes(drive: &Drive) -> bool {
 /// Rejects a drive that has lost its label: with acknowledged volumes that were not deleted it is a damaged drive of
 /// ours, whatever was found on it, and must not be claimed.
 fn keep_remembered(inventory: &InventoryState, drives: &mut BTreeMap<DriveId, Drive>) {
-    let present_uuids: BTreeSet<Uuid> = drives
-        .values()
-        .filter_map(|drive| drive.contents.as_ref())
-        .flat_map(|contents| &contents.volumes)
-        .filter(|placed| !placed.record.place.is_incoming())
-        .map(|placed| placed.record.uuid)
-        .collect();
-    let (remembered, tombstones) = (&inventory.remembered.drives, &inventory.tombstones.volumes);
+    // An old place of a volume is no evidence that this drive does not have the newer one.
+    let live = live_generations(drives.values().filter_map(|drive| drive.contents.as_ref()));
+    let (remembered, tombstones) = (&inventory.remembered.drives, &inventory.tombstones);
     for (id, drive) in drives {
         let was_read = matches!(drive.state, DriveState::Available | DriveState::Rejected)
             && !cannot_be_read(drive)
@@ -196,16 +191,7 @@ fn keep_remembered(inventory: &InventoryState, drives: &mut BTreeMap<DriveId, Dr
         let Some(before) = remembered.get(id).filter(|_| was_read) else {
             continue;
         };
-        let lost = before
-            .volumes
-            .iter()
-            .chain(&before.vanished)
-            .filter(|record| {
-                is_acknowledged(record)
-                    && !tombstones.contains_key(&record.uuid)
-                    && !present_uuids.contains(&record.uuid)
-            });
-        let lost = lost.count();
+        let lost = only_on(before, &live, tombstones).len();
         if lost == 0 {
             continue;
         }

@@ -126,8 +126,10 @@ fn remember_deletions(
         for (uuid, tombstone) in &mut next.volumes {
             if on_it.contains(uuid) {
                 tombstone.drives.insert(id.clone());
-            } else {
-                tombstone.drives.remove(id);
+            } else if tombstone.drives.remove(id) && tombstone.drives.is_empty() {
+                // The volume is gone. A copy of its drive that appears later has a quarantine of its own.
+                tombstone.quarantined_seconds = 0;
+                tombstone.released = false;
             }
         }
         for record in volumes.iter().map(|placed| &placed.record) {
@@ -175,13 +177,15 @@ fn generation(record: &Record) -> u64 {
     }
 }
 
-/// Returns volumes that were read, except incomplete copies and old places of moves, with the highest generation of
-/// each.
 fn live_in(here: &BTreeMap<DriveId, Sight<'_>>) -> BTreeMap<Uuid, u64> {
-    let contents = here.values().filter_map(|sight| match sight {
-        Sight::Ours(_, contents) => Some(contents),
+    live_generations(here.values().filter_map(|sight| match sight {
+        Sight::Ours(_, contents) => Some(*contents),
         _ => None,
-    });
+    }))
+}
+
+/// Returns the volumes in contents that were read, except incomplete copies and old places of moves, with the highest generation of each.
+pub fn live_generations<'a>(contents: impl Iterator<Item = &'a Contents>) -> BTreeMap<Uuid, u64> {
     let mut all = BTreeMap::new();
     for placed in contents.flat_map(|contents| &contents.volumes) {
         // A volume that is being erased counts as found, too.
@@ -197,6 +201,23 @@ fn live_in(here: &BTreeMap<DriveId, Sight<'_>>) -> BTreeMap<Uuid, u64> {
 fn is_found(generations: &BTreeMap<Uuid, u64>, record: &Record) -> bool {
     let highest = generations.get(&record.uuid);
     highest.is_some_and(|highest| *highest >= generation(record))
+}
+
+/// Returns the volumes that a drive had and whose data may be nowhere else: acknowledged ones that were not deleted, and were not read in
+/// their generation or a later one. `live`: see [`live_generations`].
+pub fn only_on<'a>(
+    drive: &'a KnownDrive,
+    live: &BTreeMap<Uuid, u64>,
+    deleted: &Tombstones,
+) -> Vec<&'a Record> {
+    let records = drive.volumes.iter().chain(&drive.vanished);
+    records
+        .filter(|record| {
+            is_acknowledged(record)
+                && !deleted.volumes.contains_key(&record.uuid)
+                && !is_found(live, record)
+        })
+        .collect()
 }
 
 fn remember(

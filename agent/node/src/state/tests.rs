@@ -100,6 +100,7 @@ fn contents(volumes: Vec<Record>) -> Contents {
         usable_bytes: 1 << 40,
         extent_bytes: 1 << 20,
         table_full: false,
+        unerased_bytes: 0,
         strangers: Vec::new(),
         notes: Vec::new(),
     }
@@ -373,6 +374,37 @@ fn a_deleted_volume_that_appears_later_is_quarantined_and_stays_deleted() {
         let erased = merge_here(&appeared.last_known, &appeared.tombstones, &[copy], DAY);
         assert_eq!(erased.tombstones.open().count(), 0);
     }
+}
+
+#[test]
+fn a_copy_of_a_drive_has_a_quarantine_of_its_own_after_that_of_the_original_has_ended() {
+    let (here, copied) = (facts("wwn-a"), facts("wwn-copy"));
+    let (live, gone) = (
+        contents(vec![record(1, RecordState::New)]),
+        contents(Vec::new()),
+    );
+    let mut tombstones = tombstone(1);
+    for tombstone in tombstones.volumes.values_mut() {
+        tombstone.released = true;
+    }
+    let original = |contents| [("wwn-a", Sight::Ours(&here, contents))];
+    let served = merge_here(&LastKnown::default(), &tombstones, &original(&live), DAY);
+    assert_eq!(served.due.len(), 1);
+    let erased = merge_here(
+        &served.last_known,
+        &served.tombstones,
+        &original(&gone),
+        DAY,
+    );
+    let copy = [("wwn-copy", Sight::Ours(&copied, &live))];
+    let appeared = merge_here(
+        &erased.last_known,
+        &erased.tombstones,
+        &copy,
+        Duration::ZERO,
+    );
+    assert_eq!(appeared.quarantined, [Uuid::from_u128(1)].into());
+    assert_eq!(appeared.due, []);
 }
 
 #[test]

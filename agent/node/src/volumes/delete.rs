@@ -8,6 +8,7 @@ use drivebay_layout::jobs::{Delete, LayoutError};
 use drivebay_model::{
     DriveState, Snapshot, Volume, VolumeState, cause::chain, created_for::is_manual,
 };
+use drivebay_proto::VolumeId;
 use drivebay_worker::{RunError, Slot};
 
 /// True if the deletion can only be recorded, because nothing can be done on the volume's drive now: it was observed to
@@ -35,6 +36,10 @@ impl Volumes {
         let revision = self.node.inventory().current().revision;
         let volume = match self.require_scanned(&id).await {
             Ok(volume) => volume,
+            // Its drive may be plugged in later: the caller has no other record of the deletion.
+            Err(VolumeError::NotFound { .. }) if quarantine => {
+                return self.note_unseen_deletion(&id, revision).await;
+            }
             Err(VolumeError::NotFound { .. }) => return Ok(revision),
             Err(other) => return Err(other),
         };
@@ -44,6 +49,16 @@ impl Volumes {
             Ok(revision)
         })
         .await
+    }
+
+    /// Records durably that a volume which no drive here has was deleted: it is quarantined if one appears with it.
+    async fn note_unseen_deletion(&self, id: &str, revision: u64) -> Result<u64, VolumeError> {
+        let parsed: Option<VolumeId> = id.parse().ok();
+        let Some(of) = parsed.filter(|of| of.node == self.node.config().node_id) else {
+            return Ok(revision);
+        };
+        let noted = self.inner.keeper.add_deletion(of.uuid).await;
+        noted.map_err(|error| VolumeError::not_noted(of.uuid, error))
     }
 
     /// Removes the manual mount of a deleted volume, which must not be made at the next start of the host.

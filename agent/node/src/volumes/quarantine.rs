@@ -20,6 +20,14 @@ fn namesake<'a>(snapshot: &'a Snapshot, volume: &Volume) -> Option<&'a Volume> {
     })
 }
 
+/// Returns the error of erasing a live volume as if it were quarantined.
+fn not_quarantined(id: &str) -> VolumeError {
+    VolumeError::Invalid {
+        field: "volume",
+        why: format!("{id} is in no quarantine; `drivebay-agent volume delete` deletes it"),
+    }
+}
+
 impl Volumes {
     /// Deletes a volume whose quarantine is over. One that is in use is kept, with a finding of the node.
     pub async fn delete_quarantined(&self, drive: &DriveId, uuid: Uuid) {
@@ -53,11 +61,21 @@ impl Volumes {
     async fn delete_due(&self, held: &VolumeGuard, drive: &DriveId) -> Result<(), VolumeError> {
         let uuid = held.uuid();
         self.call_off_check(held).await;
+        // An operator may have restored it since it was due.
+        let (_, deleted) = self.node.inventory().remembered();
+        if !deleted.volumes.contains_key(&uuid) {
+            return Ok(());
+        }
         let snapshot = self.node.inventory().current();
         let here = snapshot.drives.get(drive);
         let Some(at) = here.filter(|drive| drive.state == DriveState::Claimed) else {
             return Ok(());
         };
+        if let Some(volume) = snapshot.volumes.get(&uuid)
+            && volume.drive == *drive
+        {
+            self.drop_all_held(held, volume).await?;
+        }
         let job = Delete {
             drive: DriveRef::from(&at.facts),
             uuid,
@@ -95,18 +113,17 @@ impl Volumes {
         let revision = self.node.inventory().current().revision;
         let volume = match self.quarantined(&id) {
             Ok(Some(volume)) => volume,
-            Ok(None) if self.find(&id).is_some() => {
-                return Err(VolumeError::Invalid {
-                    field: "volume",
-                    why: format!(
-                        "{id} is in no quarantine; `drivebay-agent volume delete` deletes it"
-                    ),
-                });
-            }
+            Ok(None) if self.find(&id).is_some() => return Err(not_quarantined(&id)),
             Ok(None) | Err(VolumeError::NotFound { .. }) => return Ok(revision),
             Err(other) => return Err(other),
         };
+        let requested = id.clone();
         self.changing_volume(volume.uuid, &id, Caller::Manual, |this, held| async move {
+            // It may have been restored while this waited for its turn.
+            if this.find(&requested).is_some() {
+                return Err(not_quarantined(&requested));
+            }
+            this.drop_all_held(&held, &volume).await?;
             let erasing = this.delete_guarded(&held, &volume, false).await?;
             tracing::warn!(volume = %volume.uuid, drive = %volume.drive, "quarantine ended by operator; erasing the volume");
             this.forget_manual_mount(volume.uuid).await;

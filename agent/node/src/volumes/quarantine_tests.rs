@@ -9,7 +9,12 @@ use drivebay_model::{RecordState, samples};
 
 /// A node with a quarantined volume whose time is over or not, and the volume's id.
 async fn quarantined(released: bool) -> (Rig, Uuid, String) {
-    let rig = rig("exit 1").await;
+    with_worker("exit 1", released).await
+}
+
+/// The same, with this script as the program of workers.
+async fn with_worker(script: &str, released: bool) -> (Rig, Uuid, String) {
+    let rig = rig(script).await;
     let placed = samples::placed(1, RecordState::New);
     let uuid = placed.record.uuid;
     let name = placed.record.name.clone();
@@ -54,6 +59,25 @@ async fn a_restored_volume_is_live_durably_and_restoring_it_again_succeeds() {
     );
     let missing = rig.volumes.restore(other).await;
     assert!(matches!(missing, Err(VolumeError::NotFound { .. })));
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn a_volume_that_was_restored_after_it_was_due_is_not_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let marker = dir.path().join("worker-started");
+    let script = format!("touch {}; exit 1", marker.display());
+    let (rig, uuid, id) = with_worker(&script, true).await;
+    let drive = rig.inventory.current().volumes[&uuid].drive.clone();
+    rig.volumes.restore(id).await.unwrap();
+    rig.volumes.delete_quarantined(&drive, uuid).await;
+    assert!(!marker.exists(), "a job was sent to the drive");
+    assert_eq!(state(&rig, uuid), VolumeState::New);
+    rig.end().await;
+    let (rig, uuid, _) = with_worker(&script, true).await;
+    let drive = rig.inventory.current().volumes[&uuid].drive.clone();
+    rig.volumes.delete_quarantined(&drive, uuid).await;
+    assert!(marker.exists(), "a due volume is deleted");
     rig.end().await;
 }
 

@@ -295,6 +295,18 @@ impl Volumes {
         .await
     }
 
+    /// Deletes all snapshots of a volume that was deleted, under its guard: they were deleted with it. One that is copied is an error.
+    pub(super) async fn drop_all_held(
+        &self,
+        held: &VolumeGuard,
+        volume: &Volume,
+    ) -> Result<(), VolumeError> {
+        for one in &volume.placed.snapshots {
+            self.drop_held(held, volume, one.record.uuid).await?;
+        }
+        Ok(())
+    }
+
     /// Deletes a snapshot under the guard of its volume. Returns the inventory revision that shows it.
     pub(super) async fn drop_held(
         &self,
@@ -308,7 +320,9 @@ impl Volumes {
         let dropped = self
             .node
             .run(worker, DropSnapshot { drive, uuid }, DEADLINE)
-            .await?;
+            .await
+            // The volume may be left suspended until its drive is read.
+            .inspect_err(|_| self.note_litter(&volume.drive))?;
         let revision = self
             .node
             .inventory()

@@ -5,9 +5,15 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::{VolumeError, Volumes, guard::Guard, guard::Key};
-use crate::inventory::assemble::is_live;
+use crate::{
+    inventory::assemble::is_live,
+    state::{
+        LastKnown, Tombstones,
+        merge::{live_generations, only_on},
+    },
+};
 use drivebay_layout::jobs::{LayoutError, WipeStep};
-use drivebay_model::{Drive, DriveRef, DriveState, RejectCode, Snapshot};
+use drivebay_model::{Drive, DriveRef, DriveState, Record, RejectCode, Snapshot};
 use drivebay_worker::{RunError, Slot};
 
 /// Longest duration of one step.
@@ -80,13 +86,31 @@ fn first_do(code: RejectCode) -> Option<&'static str> {
 pub(super) fn live_volumes(snapshot: &Snapshot, drive: &Drive) -> Option<String> {
     let on_it = snapshot.volumes.values();
     let live = on_it.filter(|volume| volume.is_on(&drive.id) && is_live(volume.state));
-    let live: Vec<String> = live
-        .map(|volume| format!("{} ({})", volume.placed.record.name, volume.uuid))
+    held_volumes(live.map(|volume| &volume.placed.record))
+}
+
+/// Describes the volumes that the drive had when it was read last, and whose data no other drive has; None: there are none but deleted ones.
+/// Its label may be damaged, and a volume be listed from an older place on another drive. Pure.
+fn remembered_volumes(
+    snapshot: &Snapshot,
+    drive: &Drive,
+    last_known: &LastKnown,
+    deleted: &Tombstones,
+) -> Option<String> {
+    let before = last_known.drives.get(&drive.id)?;
+    let others = snapshot.drives.values().filter(|one| one.id != drive.id);
+    let live = live_generations(others.filter_map(|one| one.contents.as_ref()));
+    held_volumes(only_on(before, &live, deleted).into_iter())
+}
+
+fn held_volumes<'a>(records: impl Iterator<Item = &'a Record>) -> Option<String> {
+    let names: Vec<String> = records
+        .map(|record| format!("{} ({})", record.name, record.uuid))
         .collect();
-    (!live.is_empty()).then(|| {
+    (!names.is_empty()).then(|| {
         format!(
             "it holds Drivebay volumes: {}; save their data and delete them first: their PersistentVolumeClaims, or by hand with `drivebay-agent volume delete`",
-            live.join(", ")
+            names.join(", ")
         )
     })
 }
@@ -125,7 +149,9 @@ impl Volumes {
         let snapshot = self.node.inventory().current();
         let drive = named(&snapshot, name)?;
         // Refused before `confirm` is checked: no operator types an identity in vain.
-        if let Some(why) = refusal(&snapshot, drive) {
+        let (last_known, deleted) = self.node.inventory().remembered();
+        let remembered = || remembered_volumes(&snapshot, drive, &last_known, &deleted);
+        if let Some(why) = refusal(&snapshot, drive).or_else(remembered) {
             return Err(VolumeError::NotWiped {
                 drive: drive.id.clone(),
                 why,
@@ -208,7 +234,8 @@ impl Volumes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drivebay_model::{RecordState, VolumeState, samples, snapshot::Place};
+    use crate::state::KnownDrive;
+    use drivebay_model::{PlaceState, RecordState, VolumeState, samples, snapshot::Place};
 
     fn rejected(code: RejectCode) -> Drive {
         let volumes = vec![samples::placed(7, RecordState::New)];
@@ -257,6 +284,60 @@ mod tests {
         assert_eq!(going(&deleted, &drive).len(), 1);
         let elsewhere = rejected(RejectCode::OursElsewhere);
         assert_eq!(going(&Snapshot::default(), &elsewhere).len(), 1);
+    }
+
+    #[test]
+    fn a_drive_that_last_had_the_newest_place_of_a_volume_is_not_wiped_for_an_older_one_elsewhere()
+    {
+        let drive = rejected(RejectCode::OursDamaged);
+        let place = |generation| PlaceState::Live {
+            generation,
+            from: None,
+        };
+        let with = |generation| {
+            let mut placed = samples::placed(7, RecordState::New);
+            placed.record.place = place(generation);
+            placed
+        };
+        let (mut last_known, mut deleted) = (LastKnown::default(), Tombstones::default());
+        let known = KnownDrive {
+            facts: drive.facts.clone(),
+            class: String::new(),
+            usable_bytes: 0,
+            layout: drivebay_model::Layout::Partition,
+            drive_uuid: uuid::Uuid::nil(),
+            volumes: vec![with(2).record],
+            vanished: Vec::new(),
+            retired: false,
+            last_seen: 0,
+        };
+        last_known.drives.insert(drive.id.clone(), known);
+        let beside = |generation| {
+            let contents = samples::contents(2, 1, vec![with(generation)], 0);
+            let other = samples::drive("sdc", DriveState::Claimed, Some(contents));
+            Snapshot {
+                drives: [(other.id.clone(), other)].into(),
+                ..Snapshot::default()
+            }
+        };
+        let why = remembered_volumes(&beside(1), &drive, &last_known, &deleted);
+        assert!(why.is_some_and(|why| why.contains("pvc-7")));
+        assert_eq!(
+            remembered_volumes(&beside(2), &drive, &last_known, &deleted),
+            None
+        );
+        let tombstone = crate::state::Tombstone {
+            drives: Default::default(),
+            name: String::new(),
+            deleted_at: 0,
+            quarantined_seconds: 0,
+            released: false,
+        };
+        deleted.volumes.insert(with(2).record.uuid, tombstone);
+        assert_eq!(
+            remembered_volumes(&beside(1), &drive, &last_known, &deleted),
+            None
+        );
     }
 
     #[test]

@@ -91,7 +91,10 @@ impl Failures {
                 error @ (RunError::Stuck { .. }
                 | RunError::Busy { .. }
                 | RunError::Job(
-                    LayoutError::StillZeroed { .. } | LayoutError::NotZeroed { .. },
+                    LayoutError::StillZeroed { .. }
+                    | LayoutError::NotZeroed { .. }
+                    | LayoutError::Locked { .. }
+                    | LayoutError::LvmLocked { .. },
                 )),
             ) => return VolumeError::Layout(error),
             // There may be room, but the host cannot use it.

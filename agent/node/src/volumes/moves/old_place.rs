@@ -23,6 +23,8 @@ impl Volumes {
             generation: generation.saturating_sub(1),
             from: None,
         };
+        // An earlier write of the file, whose result is unknown, may bring a note of the commit after this. Without one nothing is written.
+        self.save_moves(|_| ()).await?;
         self.set_place(&snapshot, uuid, drive, place, to).await?;
         tracing::warn!(volume = %uuid, %drive, "move was interrupted before its commit; the volume is live where it was");
         Ok(())

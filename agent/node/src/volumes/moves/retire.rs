@@ -61,11 +61,15 @@ pub(super) fn retirement(
         ));
         return of;
     };
+    let is_quarantined = |uuid: Uuid| {
+        let volume = snapshot.volumes.get(&uuid);
+        volume.is_some_and(|volume| volume.state == VolumeState::Quarantined)
+    };
     for placed in &contents.volumes {
         let record = &placed.record;
         let bytes = record.extent.len;
         let size = human_size(bytes);
-        let what = match record.is_deleted() {
+        let what = match record.is_deleted() || is_quarantined(record.uuid) {
             true => format!("deleted volume {}", record.name),
             false => format!("old place of volume {}", record.name),
         };
@@ -86,6 +90,10 @@ pub(super) fn retirement(
             RecordState::Erasing { done_bytes, .. } => {
                 of.erasing_bytes += bytes.saturating_sub(*done_bytes);
             }
+            _ if is_quarantined(record.uuid) => of.not_erased.push(format!(
+                "{what}, {size}: it is in quarantine; `drivebay-agent volume erase-now {}` ends it",
+                record.uuid
+            )),
             // A live volume is among the reasons already.
             _ if record.place.is_live()
                 && snapshot
@@ -97,6 +105,14 @@ pub(super) fn retirement(
             )),
             _ => of.erasing_bytes += bytes,
         }
+    }
+    match contents.unerased_bytes {
+        0 => {}
+        bytes if contents.space.zeroing == Zeroing::Fails => of.not_erased.push(format!(
+            "deleted snapshots, {}: the drive does not keep zeros that are written to it",
+            human_size(bytes)
+        )),
+        bytes => of.erasing_bytes += bytes,
     }
     let free: u64 = contents.unzeroed().iter().map(|run| run.len).sum();
     if erases_signatures && free > 0 {

@@ -62,6 +62,26 @@ fn a_volume_that_lives_on_it_and_new_ones_that_may_come_keep_it() {
 }
 
 #[test]
+fn a_quarantined_volume_and_deleted_snapshots_keep_a_drive_in_the_building() {
+    let mut drive = cordoned(vec![samples::placed(1, RecordState::Block)]);
+    let mut snapshot = Snapshot::default();
+    let mut volume = samples::volume(&drive, samples::placed(1, RecordState::Block));
+    volume.state = VolumeState::Quarantined;
+    snapshot.volumes.insert(volume.uuid, volume);
+    let of = retirement(&snapshot, &drive, &BTreeMap::new(), false);
+    assert_eq!(of.keeps, [""; 0]);
+    assert!(of.not_erased[0].contains("quarantine"), "{of:?}");
+    let contents = drive.contents.as_mut().unwrap();
+    contents.volumes.clear();
+    contents.unerased_bytes = 5;
+    let of = super::tests::of(&drive);
+    assert_eq!((of.erasing_bytes, of.not_erased.len()), (5, 0));
+    drive.contents.as_mut().unwrap().space.zeroing = Zeroing::Fails;
+    let of = super::tests::of(&drive);
+    assert_eq!((of.erasing_bytes, of.not_erased.len()), (0, 1));
+}
+
+#[test]
 fn old_places_and_deleted_volumes_are_erased_before_it_may_leave_the_building() {
     let drive = cordoned(vec![
         old_place(1, RecordState::Block),

@@ -1,6 +1,10 @@
 //! Snapshots that the agent deletes on its own: expired ones, and members of group snapshots that were never completed.
 
-use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::Ordering,
+    time::Duration,
+};
 
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
@@ -70,6 +74,15 @@ fn due(snapshot: &Snapshot, now: u64) -> Vec<Due> {
         let mut of_unit = records().filter(|record| unit(record) == of);
         of_unit.any(|record| copied_to(snapshot, record.uuid).is_some())
     };
+    // Groups that were never acknowledged: their members are completed before the answer, and stay complete.
+    let unfinished: BTreeSet<Uuid> = records()
+        .filter(|record| record.group.is_some() && !record.is_complete)
+        .map(unit)
+        .collect();
+    let has_complete = |of: Uuid| {
+        let mut of_unit = records().filter(|record| unit(record) == of);
+        of_unit.any(|record| record.is_complete)
+    };
     let mut due = Vec::new();
     for volume in snapshot.volumes.values() {
         if !snapshot.drives.get(&volume.drive).is_some_and(is_reachable) {
@@ -80,7 +93,11 @@ fn due(snapshot: &Snapshot, now: u64) -> Vec<Due> {
             let is_expired = record.expires_at.is_some_and(|at| at <= now);
             let cause = if one.ambiguous.is_some() || record.is_internal() {
                 continue;
-            } else if record.group.is_some() && !record.is_complete {
+            } else if unfinished.contains(&unit(record)) {
+                // An incomplete member goes last: it is the only record that the group was never acknowledged.
+                if is_copied(unit(record)) || (!record.is_complete && has_complete(unit(record))) {
+                    continue;
+                }
                 Cause::Incomplete
             } else if is_expired && !is_copied(unit(record)) {
                 Cause::Expired
@@ -259,6 +276,10 @@ mod tests {
         record(&mut node, 1).group = group();
         record(&mut node, 2).group = group();
         record(&mut node, 2).is_complete = false;
+        // The complete member first.
+        assert_eq!(numbers(&node, 0), [(10, Cause::Incomplete)]);
+        node.volumes
+            .retain(|_, volume| volume.uuid != Uuid::from_u128(1));
         assert_eq!(numbers(&node, 0), [(20, Cause::Incomplete)]);
     }
 
