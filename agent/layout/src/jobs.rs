@@ -368,7 +368,7 @@ pub struct CopyProgress {
     /// Ranges that could not be read in this step although the source drive answered afterwards, relative to the volume's start, in order.
     /// The target keeps its earlier contents there.
     pub unreadable: Vec<Extent>,
-    /// Number of writes to the source's own device before this step and after it. None: the kernel has no device of it, or it is a snapshot.
+    /// Count of writes to the source's own device, the same before this step and after it. None: the kernel has no device of it, or it is a snapshot.
     pub source_writes: Option<u64>,
 }
 

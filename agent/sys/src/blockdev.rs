@@ -139,7 +139,7 @@ impl BlockDev {
     /// which the caller has to hold. Only these bytes may be written until the flock is taken again; they stay locked until the next call,
     /// or until this is dropped.
     pub fn unlock_holding(&mut self, runs: impl Iterator<Item = (u64, u64)>) -> io::Result<()> {
-        // Under the flock, so that nobody uses the former runs between the two.
+        // Under the flock, so that no other process uses the former runs between the two.
         drop(self.held.take());
         let file = drive::open_beside(&self.drive, &self.reader, false, libc::O_DIRECT);
         let file = file.map_err(OpenError::into_io)?;

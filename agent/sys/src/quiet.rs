@@ -37,9 +37,10 @@ pub fn write_back(node: &Path, dev: (u32, u32)) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the number of completed writes and discards of the device of this kernel name since it appeared; None if there is none. Equal
-/// numbers before and after: nothing was written between the two. Does not wait for the device.
+/// Returns a number that each completed write and discard of the device of this kernel name increases; None if there is no such device. Equal
+/// numbers before and after: nothing was written between the two. A flush alone, which the kernel counts as a write of no bytes, leaves it
+/// as it is. Does not wait for the device.
 pub fn writes(name: &str) -> io::Result<Option<u64>> {
     let counted = blockstat::counters(name)?;
-    Ok(counted.map(|counted| counted.writes.requests + counted.discards))
+    Ok(counted.map(|counted| counted.writes.bytes + counted.discards))
 }

@@ -122,7 +122,8 @@ async fn a_volume_that_is_mounted_in_another_namespace_is_copied_when_it_is_rele
         .spawn()
         .unwrap();
     let pid = holder.id().to_string();
-    let letter = volume.target.join("letter").display().to_string();
+    // The unpublished path is removed, and with it the mount there, in every namespace.
+    let letter = volume.staging.join("letter").display().to_string();
     wait::until(LIMIT, "it has a namespace of its own", || {
         let own = fs::read_link("/proc/self/ns/mnt").ok()?;
         (fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()? != own).then_some(())

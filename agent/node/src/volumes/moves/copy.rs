@@ -257,7 +257,9 @@ impl Volumes {
             };
             source_writes = step.source_writes;
             if !step.unreadable.is_empty() {
-                // The step is repeated without these ranges.
+                // The step is repeated without these ranges. The query of the filesystem may write to the device, and is the only one that did: a
+                // filesystem that is still mounted somewhere is noticed when the writes are counted again.
+                source_writes = None;
                 holds_nothing.extend(self.all_hold_nothing(&ends, step.unreadable, held).await?);
                 continue;
             }
