@@ -117,7 +117,7 @@ impl Stage {
         Ok(output)
     }
 
-    /// Like [`Stage::say`]; returns the output.
+    /// Like [`Stage::run_unchecked`]; returns the output.
     ///
     /// # Errors
     /// It failed; the error has its output.
