@@ -85,7 +85,7 @@ impl Case {
         reason: &str,
         about: About<'_>,
     ) -> wire::Volume {
-        let what = format!("{}: {} is told to have {reason}", self.row.fault, volume.id);
+        let what = format!("{}: {} has {reason}", self.row.fault, volume.id);
         let listed = wait::until_async(REPORT_LIMIT, &what, async || {
             let listed = node.volume_of(&volume.id).await?;
             let has = listed.conditions.iter().any(|one| one.reason == reason);

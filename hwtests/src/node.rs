@@ -265,7 +265,7 @@ impl Node {
     /// # Panics
     /// When that takes too long.
     pub async fn has_condition(&self, volume: &Placed, reason: &str) -> wire::Condition {
-        let what = format!("{} is told to have {reason}", volume.id);
+        let what = format!("{} has {reason}", volume.id);
         wait::until_async(REPORT_LIMIT, &what, async || {
             let conditions = self.volume_of(&volume.id).await?.conditions;
             conditions.into_iter().find(|one| one.reason == reason)

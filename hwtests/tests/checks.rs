@@ -171,7 +171,7 @@ async fn damage_is_reported(rig: &Rig, all: &[Used]) {
         fs_type, volume, ..
     } in all
     {
-        let condition = wait::until_async(CHECKED, "the damage is told", async || {
+        let condition = wait::until_async(CHECKED, "the damage is reported", async || {
             let conditions = rig.volume_of(&volume.id).await?.conditions;
             let mut conditions = conditions.into_iter();
             conditions.find(|one| one.reason == "FilesystemCorrupted")
@@ -497,7 +497,7 @@ async fn a_mounted_btrfs_is_scrubbed_in_its_window_and_damage_is_reported() {
     fs::remove_file(file).unwrap();
     rig.start_again().await;
     rig.use_volume(&volume).await;
-    wait::until_async(CHECKED, "the damage is told", async || {
+    wait::until_async(CHECKED, "the damage is reported", async || {
         let reasons = rig.reasons(&volume).await;
         reasons
             .contains(&"FilesystemCorrupted".to_owned())

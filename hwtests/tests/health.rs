@@ -82,16 +82,20 @@ async fn a_drive_whose_requests_fail_is_suspect_and_gets_no_new_volumes() {
     tokio::time::sleep(SETTLED).await;
     cut_short(&rig, name);
     // The kernel rate-limits its log, also across tests: the file is read until a line is logged.
-    wait::until_async(Duration::from_secs(60), "IoErrors is told", async || {
-        let read = fs::read(&troubled.target);
-        assert!(
-            read.is_err(),
-            "beyond the end of the file under the drive nothing reads"
-        );
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let conditions = rig.volume_of(&troubled.id).await?.conditions;
-        conditions.into_iter().find(|one| one.reason == "IoErrors")
-    })
+    wait::until_async(
+        Duration::from_secs(60),
+        "IoErrors is reported",
+        async || {
+            let read = fs::read(&troubled.target);
+            assert!(
+                read.is_err(),
+                "beyond the end of the file under the drive nothing reads"
+            );
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let conditions = rig.volume_of(&troubled.id).await?.conditions;
+            conditions.into_iter().find(|one| one.reason == "IoErrors")
+        },
+    )
     .await;
     assert!(rig.has_condition(&troubled, "DriveSuspect").await.abnormal);
     let drive = rig.drive(name).await.unwrap();

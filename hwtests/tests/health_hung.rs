@@ -231,7 +231,10 @@ async fn with_every_drive_hung_volumes_are_inaccessible_and_samples_come_in_time
         stand.sample(volume).await;
     }
     for volume in &volumes {
-        let what = format!("{} is told to be on a drive that stands still", volume.id);
+        let what = format!(
+            "{} is reported to be on a drive that stands still",
+            volume.id
+        );
         let condition = wait::until_async(REPORT_LIMIT, &what, async || {
             let volume = stand.rig.volume_of(&volume.id).await?;
             let mut conditions = volume.conditions.into_iter();

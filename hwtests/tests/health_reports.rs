@@ -281,7 +281,7 @@ async fn an_operators_verdict_counts_and_is_shown_with_what_it_hides() {
     )
     .unwrap();
     rig.start_again().await;
-    let drive = wait::until_async(POLL_LIMIT, "the override is told", async || {
+    let drive = wait::until_async(POLL_LIMIT, "the override is reported", async || {
         rig.agent.run_command(&["rescan"]).unwrap();
         let drive = rig.drive("a").await?;
         let otherwise = drive

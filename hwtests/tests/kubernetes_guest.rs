@@ -172,10 +172,15 @@ fn drive_unplugged(node: &mut GuestNode, cluster: &Cluster) {
     node.machine.unplug(drive);
     let from = Instant::now();
     // Users of the volume get I/O errors first, which are reported as such; the missing drive is reported afterwards.
-    let message = wait::until(LIMIT, "the pod is told of the missing drive", || {
-        it.health_message("db")
-            .filter(|message| message.contains("DriveMissing") || message.contains("DeviceGone"))
-    });
+    let message = wait::until(
+        LIMIT,
+        "the pod has an event about the missing drive",
+        || {
+            it.health_message("db").filter(|message| {
+                message.contains("DriveMissing") || message.contains("DeviceGone")
+            })
+        },
+    );
     print_progress(format!(
         "the pod, after {} s: {message}",
         from.elapsed().as_secs()
@@ -200,7 +205,7 @@ fn drive_unplugged(node: &mut GuestNode, cluster: &Cluster) {
     node.acknowledge(drive);
     it.event(&["PersistentVolumeClaim/data", "VolumeConditionNormal"]);
     if cluster.version() >= (1, 37) {
-        wait::until(LIMIT, "the new pod is told of nothing", || {
+        wait::until(LIMIT, "the new pod has no event", || {
             it.health_message("db").is_none().then_some(())
         });
     }

@@ -314,7 +314,7 @@ async fn a_scrape_of_a_controller_is_valid_and_has_its_nodes() {
     let _controller = Controller::start(&rig, "info");
     let socket = rig.dir().join("c-metrics.sock");
     let node = ["node=\"node1\""];
-    let text = wait::until(SOON, "the node is told of", || {
+    let text = wait::until(SOON, "the node is reported", || {
         let text = scrape::scrape(&socket).ok()?;
         value(&text, "drivebay_node_volumes", &node)?;
         Some(text)

@@ -13,6 +13,7 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use super::jobs::{Device, FsError};
 use drivebay_layout::jobs::SnapshotDevice;
 use drivebay_model::{Cause, DriveRef, Placed, units::human_sizes};
+pub use drivebay_sys::path::node;
 use drivebay_sys::{
     attribute,
     dm::{self, DmDevice},
@@ -34,11 +35,6 @@ pub struct Partition {
     pub dev: (u32, u32),
     pub bytes: u64,
     file: File,
-}
-
-/// Returns the node of a kernel name (sysfs writes `!` for `/`).
-pub fn node(device: &str) -> PathBuf {
-    Path::new("/dev").join(device.replace('!', "/"))
 }
 
 fn sysfs(device: &str) -> PathBuf {

@@ -20,7 +20,6 @@ mod tests;
 
 use std::{
     io,
-    path::Path,
     time::{Duration, Instant},
 };
 
@@ -183,7 +182,7 @@ impl Original {
             return Ok(None);
         };
         if expected.is_none() {
-            match quiet::write_back(&Path::new("/dev").join(name.replace('!', "/")), dev) {
+            match quiet::write_back(name, dev) {
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
                     return Err(in_use(volume, &holders::of_device(name, Some(dev))));
                 }

@@ -15,7 +15,7 @@ use std::{
             fs::{DirBuilderExt, OpenOptionsExt},
         },
     },
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use nix::{
@@ -76,6 +76,11 @@ pub fn facts(path: &Path) -> io::Result<Facts> {
     let path = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     statx(libc::AT_FDCWD, &path, 0)
+}
+
+/// Returns the node of the block device of this kernel name (sysfs writes `!` for `/`).
+pub fn node(name: &str) -> PathBuf {
+    Path::new("/dev").join(name.replace('!', "/"))
 }
 
 /// Returns the facts of an open descriptor.

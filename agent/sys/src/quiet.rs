@@ -3,37 +3,31 @@
 use std::{
     fs::{File, OpenOptions},
     io,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
-    path::Path,
+    os::unix::fs::OpenOptionsExt,
 };
 
-use nix::sys::stat::{major, minor};
+use super::{blockstat, path};
 
-use super::blockstat;
-
-fn open(node: &Path, dev: (u32, u32), flags: i32) -> io::Result<File> {
+fn open(name: &str, dev: (u32, u32), flags: i32) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK | flags;
-    let file = OpenOptions::new()
+    let mut options = OpenOptions::new();
+    let file = options
         .read(true)
         .custom_flags(flags)
-        .open(node)?;
-    let number = file.metadata()?.rdev();
-    match (u64::from(dev.0), u64::from(dev.1)) == (major(number), minor(number)) {
+        .open(path::node(name))?;
+    match path::facts_of(&file)?.rdev == dev {
         true => Ok(file),
-        false => Err(io::Error::other(format!(
-            "{} is another device by now",
-            node.display()
-        ))),
+        false => Err(io::Error::other(format!("{name} is another device by now"))),
     }
 }
 
-/// Writes back what the page cache has of the device at `node`, with major and minor number `dev`, and flushes it. Errs with EBUSY, and
+/// Writes back what the page cache has of the device of this kernel name, with major and minor number `dev`, and flushes it. Errs with EBUSY, and
 /// writes nothing back, while a filesystem is mounted from the device in any mount namespace or is still being unmounted, or a program has
 /// it open exclusively. A program that has it open otherwise is not noticed. Blocks on the device; leaves it open nowhere.
-pub fn write_back(node: &Path, dev: (u32, u32)) -> io::Result<()> {
-    drop(open(node, dev, libc::O_EXCL)?);
+pub fn write_back(name: &str, dev: (u32, u32)) -> io::Result<()> {
+    drop(open(name, dev, libc::O_EXCL)?);
     // Also a drive that refuses writes is read. What could not be written back is lost, and a program that waited for it has the error.
-    let _ = open(node, dev, 0)?.sync_all();
+    let _ = open(name, dev, 0)?.sync_all();
     Ok(())
 }
 

@@ -178,7 +178,7 @@ async fn a_controllers_unix_socket_is_for_root_and_its_own_user() {
     let ended = || as_nobody(read, &socket).status().unwrap().code();
     assert_eq!(ended(), Some(7), "it may not connect");
     fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
-    assert_eq!(ended(), Some(0), "it is told nothing");
+    assert_eq!(ended(), Some(0), "it gets no message");
     wait::until(LIMIT, "the connection is logged", || {
         wait::line(&controller.log(), &["connection rejected", "user 65534"])
     });

@@ -1,6 +1,8 @@
 //! A claim interrupted before it wrote the label is finished by the next one; a label missing from a drive with volumes is damage, not an
 //! empty drive.
 
+use std::{fs::File, os::unix::fs::FileExt};
+
 use drivebay_hwtests::{DriveSpec, MIB, Rig, csi, need, settings, tools};
 use tonic::Code;
 
@@ -30,6 +32,30 @@ async fn a_claim_cut_off_before_its_label_counts_as_blank_and_is_finished_by_the
     let file = rig.shelf.file("a").display().to_string();
     let output = tools::run("sgdisk", &["-v", &file]).unwrap();
     assert!(output.contains("No problems found"), "{output}");
+}
+
+#[tokio::test]
+async fn a_claim_cut_off_before_its_label_is_not_finished_over_what_was_put_on_the_drive_since() {
+    need!(root, loop, layout "partition");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 256 * MIB)]).await;
+    let first = rig.volume("first", 64 * MIB, &csi::block()).await;
+    rig.csi.delete(&first.id).await.unwrap();
+    rig.erased().await;
+    rig.agent.stop().unwrap();
+    let device = rig.shelf.drives()[0].device.clone();
+    zero(&device, MIB, 4 * MIB);
+    // An array's superblock of version 1.2 lies in the first copy of the table. The second copy is still ours.
+    let drive = File::options().write(true).open(&device).unwrap();
+    drive
+        .write_all_at(&0xa92b_4efc_u32.to_le_bytes(), 4096)
+        .unwrap();
+    drive.sync_all().unwrap();
+    drop(drive);
+    let before = print(&rig, "a");
+    rig.start_again().await;
+    let created = rig.csi.create("other", 16 * MIB, &csi::block()).await;
+    assert!(created.is_err(), "{created:?}");
+    assert_eq!(print(&rig, "a"), before);
 }
 
 #[tokio::test]

@@ -211,12 +211,14 @@ fn kubelet_reports_the_missing_drive(it: &Scenario) {
         let mut all = conditions.iter();
         all.find(|one| one["reason"] == "DriveMissing").cloned()
     };
-    let condition = wait::until(LIMIT, "the pod is told of the missing drive", || {
-        missing(&it.volume_health("writer"))
-    });
+    let condition = wait::until(
+        LIMIT,
+        "the pod has an event about the missing drive",
+        || missing(&it.volume_health("writer")),
+    );
     assert_eq!(condition["status"], "Inaccessible", "{condition:#}");
     println!("the pod: {}", it.health_message("writer").unwrap());
-    let condition = wait::until(LIMIT, "the CSINode tells of the missing drive", || {
+    let condition = wait::until(LIMIT, "the CSINode names the missing drive", || {
         missing(&cluster.storage_health("node-1"))
     });
     assert_eq!(condition["status"], "StorageUnreachable", "{condition:#}");

@@ -141,7 +141,7 @@ fn a_full_filesystem_is_a_condition_of_its_pod_and_of_its_claim_until_it_has_roo
         "! dd if=/dev/zero of=/data/full bs=64k 2>/dev/null && sync",
     );
 
-    let message = wait::until(LIMIT, "the pod is told that its volume is full", || {
+    let message = wait::until(LIMIT, "the pod has an event about its full volume", || {
         it.health_message("writer")
             .filter(|message| message.contains("VolumeFull"))
     });
@@ -172,7 +172,7 @@ fn a_full_filesystem_is_a_condition_of_its_pod_and_of_its_claim_until_it_has_roo
 
     it.sh("writer", "rm /data/full");
     if cluster.version() >= (1, 37) {
-        wait::until(LIMIT, "the pod is told of nothing", || {
+        wait::until(LIMIT, "the pod has no event", || {
             it.health_message("writer").is_none().then_some(())
         });
     }

@@ -9,7 +9,7 @@ const LEAST_SNAPSHOT: u64 = 64 << 20;
 /// Check of a mounted volume that cannot be checked with a reliable result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Doubtful {
-    /// It is not checked while it is mounted; the plan is `Plan::Not`, with the reason why no
+    /// Only an unmounted volume is checked; else the plan is `Plan::Not`, with the reason why no
     /// snapshot can be made.
     #[default]
     Leave,

@@ -216,20 +216,21 @@ pub(crate) fn drop_one(dev: &BlockDev, uuid: Uuid) -> Result<Changed, LayoutErro
     ];
     // Suspends the volume.
     let done = session.lvm_patiently("marking a snapshot for erasing", "lvrename", args);
-    if let Err(error) = done {
+    match &done {
+        Ok(()) => session.see_again()?,
         // A command that was ended may leave the volume suspended: this resumes it.
-        drop(session);
-        session = Session::open(dev, true)?;
-        if session.view.snapshots.contains_key(&uuid) {
-            return Err(error);
+        Err(_) => {
+            drop(session);
+            session = Session::open(dev, true)?;
         }
     }
-    session.see_again()?;
     if session.view.snapshots.contains_key(&uuid) {
-        return Err(damaged(
-            &session.id,
-            "the snapshot did not read back as deleted".into(),
-        ));
+        return Err(done.err().unwrap_or_else(|| {
+            damaged(
+                &session.id,
+                "the snapshot did not read back as deleted".into(),
+            )
+        }));
     }
     session.keep_copy()?;
     session.part_checks()?;

@@ -178,10 +178,7 @@ mod tests {
             read: new.len(),
         };
         view.apply(&change, |mount| {
-            assert_eq!(
-                mount.fs_type, "btrfs",
-                "others are told by their own number"
-            );
+            assert_eq!(mount.fs_type, "btrfs", "others have numbers of their own");
             Some((253, 3))
         });
     }

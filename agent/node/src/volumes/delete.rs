@@ -102,6 +102,9 @@ impl Volumes {
         }
         self.call_off_check(held).await;
         self.not_detached(volume)?;
+        if volume.state == VolumeState::Quarantined {
+            self.drop_all_held(held, volume).await?;
+        }
         if quarantine || can_only_be_noted(&self.node.inventory().current(), volume) {
             // Out of reach, or its node was when the volume was deleted: the tombstone is durable. A volume with one is
             // quarantined when it is seen, shown, and erased after a delay.

@@ -62,8 +62,7 @@ impl Volumes {
         let uuid = held.uuid();
         self.call_off_check(held).await;
         // An operator may have restored it since it was due.
-        let (_, deleted) = self.node.inventory().remembered();
-        if !deleted.volumes.contains_key(&uuid) {
+        if !self.node.inventory().deleted().contains(&uuid) {
             return Ok(());
         }
         let snapshot = self.node.inventory().current();
@@ -123,7 +122,6 @@ impl Volumes {
             if this.find(&requested).is_some() {
                 return Err(not_quarantined(&requested));
             }
-            this.drop_all_held(&held, &volume).await?;
             let erasing = this.delete_guarded(&held, &volume, false).await?;
             tracing::warn!(volume = %volume.uuid, drive = %volume.drive, "quarantine ended by operator; erasing the volume");
             this.forget_manual_mount(volume.uuid).await;

@@ -82,6 +82,51 @@ async fn a_volume_that_was_restored_after_it_was_due_is_not_deleted() {
 }
 
 #[tokio::test]
+async fn the_snapshots_of_a_volume_go_before_it_when_its_quarantine_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let request = dir.path().join("request");
+    let script = format!("head -c 300 >>{}; exit 1", request.display());
+    let (rig, uuid, _) = with_worker(&script, true).await;
+    rig.inventory.update(|inventory_state| {
+        let drive = inventory_state.drives.values_mut().next().unwrap();
+        let placed = &mut drive.contents.as_mut().unwrap().volumes[0];
+        placed.snapshots = vec![samples::snapshot(7, 1)];
+    });
+    let drive = rig.inventory.current().volumes[&uuid].drive.clone();
+    rig.volumes.delete_quarantined(&drive, uuid).await;
+    let request = std::fs::read(&request).unwrap();
+    let request = String::from_utf8_lossy(&request);
+    assert!(request.contains("drop-snapshot"), "{request}");
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn a_deletion_that_a_controller_noted_is_noted_also_if_no_drive_has_the_volume() {
+    let rig = rig("exit 1").await;
+    rig.inventory
+        .update(|inventory_state| inventory_state.ready = true);
+    let uuid = Uuid::from_u128(42);
+    let id = format!("{uuid}@{}", rig.volumes.node().config().node_id);
+    for (quarantine, is_noted) in [(false, false), (true, true)] {
+        let deleted = rig
+            .volumes
+            .delete(id.clone(), quarantine, Caller::CsiDelete);
+        deleted.await.unwrap();
+        assert_eq!(rig.saved_tombstones().await.contains(&uuid), is_noted);
+    }
+    // Whatever drive appears with it.
+    let placed = samples::placed(42, RecordState::New);
+    let contents = samples::contents(1, 1, vec![placed], 0);
+    let drive = samples::drive("sda", DriveState::Claimed, Some(contents));
+    rig.inventory.update(|inventory_state| {
+        let id = drive.id.clone();
+        inventory_state.drives.insert(id, drive.into())
+    });
+    assert_eq!(state(&rig, uuid), VolumeState::Quarantined);
+    rig.end().await;
+}
+
+#[tokio::test]
 async fn a_volume_whose_name_another_one_has_by_now_is_not_restored() {
     let (rig, uuid, id) = quarantined(false).await;
     rig.inventory.update(|inventory_state| {

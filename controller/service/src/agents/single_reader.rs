@@ -15,7 +15,7 @@ impl SingleReader {
     /// Begins a read. Panics in debug builds if the thread is reading one already.
     pub(super) fn begin() -> Self {
         let reading = READING.replace(true);
-        debug_assert!(!reading, "an inventory is looked at while one is looked at");
+        debug_assert!(!reading, "an inventory is read while one is read");
         Self(())
     }
 }

@@ -16,7 +16,7 @@ pub(super) enum Operation<'a> {
 /// Part of a drive's state that an operation changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
-    /// Whether the drive takes and keeps volumes.
+    /// The volumes that the drive has, and new ones.
     Volumes,
     Light,
 }

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
             let well = |row: &Row| row.seen && row.named && row.back != "NO";
             let reported = rows.iter().filter(|row| well(row)).count();
             println!(
-                "\n{reported} of {} faults are told, and told rightly",
+                "\n{reported} of {} faults are reported, and reported rightly",
                 rows.len()
             );
             ExitCode::from(u8::from(reported < rows.len() || rows.is_empty()))
