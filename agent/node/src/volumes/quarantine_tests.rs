@@ -85,7 +85,7 @@ async fn a_volume_that_was_restored_after_it_was_due_is_not_deleted() {
 async fn the_snapshots_of_a_volume_go_before_it_when_its_quarantine_ends() {
     let dir = tempfile::tempdir().unwrap();
     let request = dir.path().join("request");
-    let script = format!("head -c 300 >>{}; exit 1", request.display());
+    let script = format!("dd bs=4096 count=1 >>{}; exit 1", request.display());
     let (rig, uuid, _) = with_worker(&script, true).await;
     rig.inventory.update(|inventory_state| {
         let drive = inventory_state.drives.values_mut().next().unwrap();

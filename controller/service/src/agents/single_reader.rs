@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "while one is looked at")]
+    #[should_panic(expected = "while one is read")]
     fn a_read_within_a_read_is_a_mistake() {
         let _first = SingleReader::begin();
         let _second = SingleReader::begin();
