@@ -53,18 +53,30 @@ async fn one_bad_sector_loses_no_volume() {
     all(&specs, true).await.print().assert();
 }
 
-/// Each place with each fault, in use and idle, with a restart of the agent and without.
+/// Each place with each fault, in use and idle, with a restart of the agent and without. In the emulated guest, where this product of
+/// four takes two hours, each place with each fault once: use alternates from place to place, and restarts from fault to fault.
 #[tokio::test]
 #[ignore = "takes a quarter of an hour: hwtests/faults --long"]
 async fn no_bad_sector_loses_a_volume() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let mut table = Outcomes(Vec::new());
+    let is_emulated = layout() == "lvm";
     for restart in [false, true] {
         for used in [Use::Idle, Use::Mounted] {
-            for fault in FAULTS {
-                let spec = |place| Spec { place, fault, used };
-                let specs: Vec<Spec> = places(&layout()).into_iter().map(spec).collect();
-                table.0.extend(all(&specs, restart).await.print().0);
+            for (row, fault) in FAULTS.into_iter().enumerate() {
+                let is_turn = |column: usize| {
+                    restart == (row % 2 == 0)
+                        && (used == Use::Mounted) == ((row + column) % 2 == 0)
+                };
+                let specs: Vec<Spec> = places(&layout())
+                    .into_iter()
+                    .enumerate()
+                    .filter(|(column, _)| !is_emulated || is_turn(*column))
+                    .map(|(_, place)| Spec { place, fault, used })
+                    .collect();
+                if !specs.is_empty() {
+                    table.0.extend(all(&specs, restart).await.print().0);
+                }
             }
         }
     }
