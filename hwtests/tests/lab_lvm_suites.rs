@@ -115,19 +115,32 @@ fn every_filesystem_is_grown_while_it_is_mounted_on_partitions_too() {
     assert_eq!((tally.passed, tally.skipped), (1, vec![]));
 }
 
+/// Modules of `drives` whose tests write a drive's layout. The others are about choosing drives, configurations and partition tables.
+const OF_THE_LAYOUT: [&str; 12] = [
+    "drives::adopting::",
+    "drives::clones::",
+    "drives::copies::",
+    "drives::cordon::",
+    "drives::held::",
+    "drives::hotplug::",
+    "drives::interrupted::",
+    "drives::moves::",
+    "drives::moves_beside::",
+    "drives::raw::",
+    "drives::space::",
+    "drives::wiping::",
+];
+
 #[test]
 #[ignore = "needs the lab: hwtests/lab"]
 fn the_life_of_drives_is_the_same_on_lvm() {
     long!();
-    let tally = run("drives", "lvm", &[]);
-    assert!(tally.passed >= AT_LEAST);
+    let tally = run("drives", "lvm", &OF_THE_LAYOUT);
     // Tests about a partition table give that as their reason; no other one is skipped.
-    let (tables, others): (Vec<_>, Vec<_>) = tally
-        .skipped
-        .into_iter()
-        .partition(|line| line.contains("it is about layout partition"));
-    assert_eq!(others, Vec::<String>::new());
-    assert_eq!(tables.len(), 15, "{tables:#?}");
+    let is_of_tables = |line: &String| line.contains("it is about layout partition");
+    assert!(tally.skipped.iter().all(is_of_tables), "{:#?}", tally.skipped);
+    let done = tally.passed as usize - tally.skipped.len();
+    assert!(done >= 30, "{done} tests ran");
 }
 
 #[test]
