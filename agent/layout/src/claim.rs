@@ -34,7 +34,7 @@ pub(super) fn is_labelled(
     let id = &dev.drive().id;
     let label = match layout {
         Layout::Partition => partition::claim::label(dev, id)?,
-        Layout::Lvm => lvm::claim::label(dev)?,
+        Layout::Lvm => lvm::claim::label(dev, id)?,
     };
     match label {
         Some(label) => same_owner(id, &label, claim).map(|()| true),
@@ -81,6 +81,7 @@ pub(super) fn claim(
     match layout {
         Layout::Partition => partition::claim::begin(&dev, id, claim)?,
         Layout::Lvm => {
+            lvm::claim::clear(&dev, id, claim.policy)?;
             // LVM takes O_EXCL itself. The lock is kept: programs that respect it cannot change the
             // drive in between.
             dev.release_exclusive();

@@ -2,8 +2,8 @@
 //!
 //! There are two commands: `pvcreate` (only it reserves space for copies of the metadata), then
 //! `vgcreate`. The PV's uuid is derived from the drive's uuid and recognisable (`pv`), so that a
-//! crash between the two leaves a drive that is known to be Drivebay's: a PV without a VG, followed
-//! by zeros. The next claim blanks it and starts again.
+//! crash between the two leaves a drive that is known to be Drivebay's: a PV without a VG, or with
+//! the torn text of its first version, followed by zeros. The next claim blanks it and starts again.
 //!
 //! Both run without LVM's locks. They would take the lock of all VGs on the host, which a command
 //! that hangs on a dead drive never releases. The drive is held under its flock, and no other
@@ -12,14 +12,16 @@
 use std::ffi::OsString;
 
 use super::{
-    metadata::{self, PvContents},
+    label::{AREA, write_area},
+    metadata::{self, Location, PvContents},
     name, plan,
-    pv::{drive_uuid_of, never_complete, pv_uuid},
+    pv::{drive_uuid_of, is_unfinished, never_complete, pv_uuid},
     session::{self, Session, lvm_error},
     tags::{self, VgMark},
 };
 use crate::{
     claimable,
+    device::{Device, Medium},
     error::{LayoutError, damaged, io_error},
     jobs::Claim,
     space,
@@ -27,13 +29,25 @@ use crate::{
 use drivebay_model::{ClaimPolicy, DriveId, Extent, Label, MIB, Zeroing, units::human_sizes};
 use drivebay_sys::{blockdev::BlockDev, lvm};
 
+/// The place of the text in the header of a metadata area without one.
+const NO_TEXT: Location = Location {
+    offset: 0,
+    size: 0,
+    checksum: 0,
+};
+
 /// Returns the label in the tags of Drivebay's VG on a drive; None if it has no such VG.
-pub(crate) fn label(dev: &BlockDev) -> Result<Option<Label>, LayoutError> {
-    let id = &dev.drive().id;
+pub(crate) fn label<D: Medium + ?Sized>(
+    dev: &D,
+    id: &DriveId,
+) -> Result<Option<Label>, LayoutError> {
     let committed = match metadata::read(dev).map_err(io_error(id, "reading the LVM label"))? {
         PvContents::Vg(committed) => *committed,
         PvContents::Torn(torn) if drive_uuid_of(&torn.header.uuid).is_some() => {
-            session::copy_of(dev, id, &torn)?
+            match session::copy_of(dev, id, &torn) {
+                Err(LayoutError::Unlabelled { .. }) => return Ok(None),
+                copy => copy?,
+            }
         }
         _ => return Ok(None),
     };
@@ -53,21 +67,29 @@ pub(crate) fn no_partitions(dev: &BlockDev, id: &DriveId) -> Result<(), LayoutEr
 }
 
 /// Undoes a claim that was interrupted after the PV, if the drive has nothing else. Always returns
-/// false: such a claim is never complete.
-pub(crate) fn resume(
-    dev: &BlockDev,
+/// false: a claim that can be undone was never complete.
+pub(crate) fn resume<D: Device>(
+    dev: &D,
     id: &DriveId,
     policy: ClaimPolicy,
 ) -> Result<bool, LayoutError> {
     let contents = metadata::read(dev).map_err(io_error(id, "reading the LVM label"))?;
-    match contents {
+    let is_torn = match contents {
         PvContents::Orphan(header) if drive_uuid_of(&header.uuid).is_some() => {
             never_complete(dev, id, &header)?;
-            claimable::no_table(dev, id)?;
+            false
+        }
+        PvContents::Torn(torn) => {
+            let is_unfinished = is_unfinished(dev, &torn);
+            if !is_unfinished.map_err(io_error(id, "reading LVM's metadata"))? {
+                return Ok(false);
+            }
+            true
         }
         // The probe decides about all other contents.
         _ => return Ok(false),
-    }
+    };
+    claimable::no_table(dev, id)?;
     if policy == ClaimPolicy::Blank {
         let behind = Extent {
             start: plan::METADATA_END,
@@ -75,25 +97,46 @@ pub(crate) fn resume(
         };
         claimable::is_blank(dev, id, behind)?;
     }
-    // The label last: without it the rest would be traces of a claimed drive.
-    let label = Extent {
-        start: 0,
-        len: 4096,
+    // After each step the drive is recognised as an unfinished claim, or has no label: first the
+    // header has no text, then the area has none, then no header. A text without a header would be
+    // damage.
+    let what = "undoing an interrupted claim";
+    if is_torn {
+        write_area(dev, AREA, NO_TEXT).map_err(io_error(id, what))?;
+    }
+    let run = |start, end: u64| Extent {
+        start,
+        len: end - start,
     };
-    let areas = Extent {
-        start: label.end(),
-        len: plan::METADATA_END - label.end(),
-    };
-    for run in [areas, label] {
-        space::make_zeros(
-            dev,
-            id,
-            run,
-            Zeroing::Command,
-            "undoing an interrupted claim",
-        )?;
+    let texts = AREA.start + dev.sector();
+    let runs = [
+        run(texts, AREA.end()),
+        run(AREA.start, texts),
+        run(0, AREA.start),
+    ];
+    for run in runs {
+        space::make_zeros(dev, id, run, Zeroing::Command, what)?;
     }
     Ok(false)
+}
+
+/// Zeroes the space of LVM's metadata and of its copies on a drive that is only free of signatures,
+/// durably. LVM zeroes little of it, and after a power failure old data there could not be
+/// distinguished from the metadata of a complete claim.
+pub(crate) fn clear<D: Device>(
+    dev: &D,
+    id: &DriveId,
+    policy: ClaimPolicy,
+) -> Result<(), LayoutError> {
+    if policy == ClaimPolicy::Blank {
+        return Ok(());
+    }
+    let run = Extent {
+        start: 0,
+        len: plan::FIRST_PE,
+    };
+    let what = "clearing the space for LVM's metadata";
+    space::make_zeros(dev, id, run, Zeroing::Command, what)
 }
 
 /// Creates PV and VG durably, and verifies them by Drivebay's reader and by LVM.
@@ -161,3 +204,7 @@ pub(crate) fn begin(dev: &BlockDev, id: &DriveId, claim: &Claim) -> Result<(), L
     }
     session.keep_copy()
 }
+
+#[cfg(test)]
+#[path = "claim_tests.rs"]
+mod tests;

@@ -261,6 +261,8 @@ impl<D: Medium + ?Sized> Disk<'_, D> {
 const SECTOR: u64 = 512;
 /// Number of sectors in which LVM searches for a label.
 const LABEL_SECTORS: u64 = 4;
+/// Offset of the first text in its area, behind the header.
+pub(super) const FIRST_TEXT: u64 = SECTOR;
 pub(super) const LABEL_MAGIC: &[u8] = b"LABELONE";
 pub(super) const LABEL_TYPE: &[u8] = b"LVM2 001";
 pub(super) const AREA_MAGIC: &[u8] = b" LVM2 x[5A%r0N*>";

@@ -1,17 +1,21 @@
 //! PVs of Drivebay, recognised by their uuid, which is derived from that of their drive.
 
+use std::io;
+
 use uuid::Uuid;
 
 use super::{
     backup,
-    metadata::{PvContents, PvHeader},
-    tags,
+    label::AREA,
+    metadata::{FIRST_TEXT, PvContents, PvHeader, Torn},
+    plan, tags,
 };
 use crate::{
-    device::Medium,
+    claimable::EDGE,
+    device::{self, Medium},
     error::{LayoutError, damaged, io_error},
 };
-use drivebay_model::DriveId;
+use drivebay_model::{DriveId, Extent};
 
 /// Beginning of the uuids of Drivebay's PVs, in LVM's notation.
 const PV_PREFIX: &str = "DrvBay";
@@ -85,6 +89,35 @@ pub(super) fn never_complete<D: Medium + ?Sized>(
         "its VG is missing, but a copy of the VG's metadata exists: the claim had been completed"
             .into(),
     ))
+}
+
+/// True if torn metadata is certainly that of a claim whose `vgcreate` was interrupted. Its text is
+/// the first one of the area, and zeros follow up to the first PE: LVM never erases a text, and a
+/// complete claim has a copy. An administrator who restores a VG may leave the same, so either the
+/// text must be of version 1, which has no LV, or the space of the volumes must be blank.
+pub(super) fn is_unfinished<D: Medium + ?Sized>(dev: &D, torn: &Torn) -> io::Result<bool> {
+    let header = &torn.header;
+    let is_planned = drive_uuid_of(&header.uuid).is_some()
+        && header.metadata == [AREA]
+        && header.bootloader == Some(plan::COPIES);
+    let location = torn.location.filter(|of| of.offset == FIRST_TEXT);
+    let Some(location) = location.filter(|_| is_planned) else {
+        return Ok(false);
+    };
+    let mut bytes = vec![0; (plan::FIRST_PE - AREA.start) as usize];
+    dev.read_at(AREA.start, &mut bytes)?;
+    let (text, behind) = bytes.split_at((location.offset + location.size) as usize);
+    if device::nonzero(behind).is_some() {
+        return Ok(false);
+    }
+    if memchr::memmem::find(text, b"\nseqno = 1\n").is_some() {
+        return Ok(true);
+    }
+    let volumes = Extent {
+        start: plan::FIRST_PE,
+        len: dev.size() - plan::FIRST_PE,
+    };
+    Ok(device::sample_nonzero(dev, volumes, EDGE.min(volumes.len))?.is_none())
 }
 
 #[cfg(test)]

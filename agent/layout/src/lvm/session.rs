@@ -433,7 +433,8 @@ pub fn shown<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<Committed, Lay
     }
 }
 
-/// Returns the copy of a torn text. Errs if there is none of this PV.
+/// Returns the copy of a torn text. Errs if there is none of this PV, with `Unlabelled` if the claim
+/// was never complete.
 pub(super) fn copy_of<D: Medium + ?Sized>(
     dev: &D,
     id: &DriveId,
@@ -447,7 +448,13 @@ pub(super) fn copy_of<D: Medium + ?Sized>(
         None => None,
     };
     let Some(copy) = copy else {
-        return fail("there is no copy of it");
+        // A range that cannot be read proves nothing.
+        return match pv::is_unfinished(dev, torn) {
+            Ok(true) => Err(LayoutError::Unlabelled {
+                drive: id.to_string(),
+            }),
+            _ => fail("there is no copy of it"),
+        };
     };
     match metadata::parse(&copy.text, &torn.header.uuid) {
         Ok(vg) if vg.strange.is_empty() => Ok(Committed {

@@ -18,7 +18,7 @@ mod move_tests;
 mod refusals;
 mod session;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub use session::Session;
 #[cfg(test)]

@@ -250,7 +250,7 @@ fn holds(drive: &FakeDrive, what: &str, allowed: &[&Contents]) -> Contents {
 }
 
 /// Decides for each unflushed sector at random; the modes 0 and 1 lose all and none.
-pub(super) fn coin(mode: u64, seed: &Cell<u64>) -> impl FnMut() -> bool + '_ {
+pub(crate) fn coin(mode: u64, seed: &Cell<u64>) -> impl FnMut() -> bool + '_ {
     move || {
         seed.set(
             seed.get()
