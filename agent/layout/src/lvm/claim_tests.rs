@@ -268,3 +268,23 @@ fn torn_metadata_that_may_be_of_a_complete_claim_is_damage_and_is_left_alone() {
         }
     }
 }
+
+#[test]
+fn a_pv_without_a_vg_that_has_a_damaged_copy_of_its_metadata_is_damage_and_is_left_alone() {
+    for (slot, policy) in [0, 1].into_iter().flat_map(|n| POLICIES.map(|p| (n, p))) {
+        let drive = FakeDrive::new(SIZE, 512);
+        pvcreate(&drive);
+        let mut sector = vec![0; 512];
+        sector[..8].copy_from_slice(b"DRVBAYMD");
+        let at = plan::COPIES.start + slot * plan::COPIES.len / 2;
+        drive.write_at(at, &sector).unwrap();
+        drive.settle();
+        for error in [
+            session::shown(&drive, &id()).unwrap_err(),
+            resume(&drive, &id(), policy).unwrap_err(),
+        ] {
+            assert!(matches!(error, LayoutError::Damaged { .. }), "{error}");
+        }
+        assert_eq!(drive.log_len(), 0);
+    }
+}

@@ -69,19 +69,18 @@ pub fn is_ours(contents: &PvContents) -> bool {
 }
 
 /// Fails unless a PV of Drivebay without a VG is an interrupted claim: a copy of the metadata is
-/// written when a claim is complete, so if there is one, a VG with its volumes was lost.
+/// written when a claim is complete, so if there is one, valid or not, a VG with its volumes was
+/// lost.
 pub(super) fn never_complete<D: Medium + ?Sized>(
     dev: &D,
     id: &DriveId,
     header: &PvHeader,
 ) -> Result<(), LayoutError> {
-    let copy = header
+    let has_copy = header
         .bootloader
-        .map(|area| backup::newest(dev, area))
-        .transpose()
-        .map_err(io_error(id, "reading the copy of LVM's metadata"))?
-        .flatten();
-    if copy.is_none() {
+        .map_or(Ok(false), |area| backup::has_traces(dev, area))
+        .map_err(io_error(id, "reading the copy of LVM's metadata"))?;
+    if !has_copy {
         return Ok(());
     }
     Err(damaged(
