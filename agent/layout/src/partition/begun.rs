@@ -60,14 +60,15 @@ pub(super) fn before_table<D: Device>(dev: &D) -> io::Result<Option<Table>> {
         return Ok(None);
     }
     let end = array + gpt::ARRAY_BYTES;
+    let [_, tail] = ends(dev.size()).map(|run| run.start.max(sector));
     for run in [
         Extent {
             start: sector,
             len: EDGE.min(array) - sector,
         },
         Extent {
-            start: array.saturating_sub(EDGE).max(sector),
-            len: array - array.saturating_sub(EDGE).max(sector),
+            start: tail,
+            len: array - tail,
         },
         Extent {
             start: end,
@@ -79,6 +80,12 @@ pub(super) fn before_table<D: Device>(dev: &D) -> io::Result<Option<Table>> {
         }
     }
     Ok(Some(table))
+}
+
+/// Returns both ends of a drive, which are zeros when a claim begins.
+pub(super) fn ends(size: u64) -> [Extent; 2] {
+    let len = EDGE.min(size);
+    [0, size - len].map(|start| Extent { start, len })
 }
 
 /// Returns the first byte of the backup array.

@@ -93,6 +93,14 @@ pub(crate) fn begin<D: Device>(dev: &D, id: &DriveId, claim: &Claim) -> Result<(
         dev.sector(),
     )
     .ok_or_else(|| refused(id, "TooSmall: it cannot hold a label and a volume".into()))?;
+    if claim.policy == ClaimPolicy::SignatureFree {
+        // With old data there, an interrupted claim could not be distinguished from a drive that
+        // lost its table, or its label.
+        let what = "clearing both ends of the drive";
+        for run in begun::ends(dev.size()) {
+            space::make_zeros(dev, id, run, Zeroing::Command, what)?;
+        }
+    }
     gpt::create(dev, &table).map_err(io_error(id, "writing the first partition table"))?;
     first_label(dev, id, claim.label.clone())
 }
@@ -118,8 +126,7 @@ pub(super) fn finish<D: Device>(
 }
 
 fn first_label<D: Device>(dev: &D, id: &DriveId, label: Label) -> Result<(), LayoutError> {
-    // Old bytes in the slots of a drive that is only free of signatures would be read as a damaged
-    // label.
+    // An interrupted claim may have left a part of a label.
     let what = "clearing the label partition";
     space::make_zeros(dev, id, LABEL_EXTENT, Zeroing::Command, what)?;
     match record::write(dev, None, &Content::new(label)) {
