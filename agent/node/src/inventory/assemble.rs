@@ -53,6 +53,8 @@ fn sight(drive: &Drive) -> Sight<'_> {
             | DriveState::NotScanned,
             _,
         ) => Sight::Unread,
+        // Our label was read on a drive that cannot be used, such as a path of a multipath device: its volumes are there.
+        (_, Some(_)) if !is_elsewhere(drive) => Sight::Unread,
         _ if is_unreadable(drive) => Sight::Unread,
         _ => Sight::NotOurs,
     }

@@ -333,6 +333,48 @@ fn volumes_of_another_node_are_not_listed() {
 }
 
 #[test]
+fn a_drive_of_ours_that_cannot_be_used_or_is_not_probed_keeps_its_volumes_and_tombstones() {
+    let before = inventory_of(vec![claimed("sda", placed(1, RecordState::New))]);
+    let remembered = remembering(&before).last_known;
+    let drives = before.drives.keys().cloned().collect();
+    let tombstone = state::Tombstone {
+        drives,
+        name: String::new(),
+        deleted_at: 0,
+        quarantined_seconds: 0,
+        released: true,
+    };
+    let with = |drive: Drive| {
+        let mut now = inventory_of(vec![drive]);
+        now.remembered = remembered.clone();
+        let volumes = &mut now.tombstones.volumes;
+        volumes.insert(Uuid::from_u128(2), tombstone.clone());
+        now
+    };
+    let labelled = [RejectCode::MultipathMember, RejectCode::Remote];
+    let labelled = labelled.map(|code| rejected("sda", code));
+    let unprobed = [RejectCode::HiddenPath, RejectCode::NotADisk];
+    let unprobed = unprobed.map(|code| Drive {
+        contents: None,
+        ..rejected("sda", code)
+    });
+    for drive in labelled.into_iter().chain(unprobed) {
+        let now = with(drive);
+        let merged = remembering(&now);
+        assert_eq!(merged.last_known, remembered);
+        assert_eq!(merged.tombstones, now.tombstones);
+        let shown = snapshot(&now);
+        assert_eq!(only(&shown).state, VolumeState::Missing);
+        assert_eq!(reasons(only(&shown)), ["DriveUnreadable"]);
+        assert!(!is_damaged(shown.drives.values().next().unwrap()));
+    }
+    // A label that names another node was read, and its volumes are listed there.
+    let merged = remembering(&with(rejected("sda", RejectCode::OursElsewhere)));
+    assert!(merged.last_known.drives.is_empty());
+    assert_eq!(merged.tombstones.open().count(), 0);
+}
+
+#[test]
 fn a_class_counts_what_can_be_had_and_nothing_else() {
     let blank = |name| drive(name, DriveState::Available, None);
     let snapshot = snapshot(&inventory_of(vec![

@@ -220,6 +220,10 @@ pub(super) fn cannot_be_read(drive: &Drive) -> bool {
                     | Code::DuplicateIdentity
                     | Code::NotRunning
                     | Code::ZeroSize
+                    // Never probed.
+                    | Code::HiddenPath
+                    | Code::Partition
+                    | Code::NotADisk
             )
         })
 }

@@ -20,7 +20,8 @@ pub enum Sight<'a> {
     Ours(&'a DriveFacts, &'a Contents),
     /// The drive was read and carries no label for this node: wiped, or another node's.
     NotOurs,
-    /// The drive is present but was not read (stuck, failed, not scanned yet). No evidence about its contents.
+    /// The drive is present but was not read (stuck, failed, not scanned yet), or has our label and cannot be used (a path of
+    /// a multipath device). No evidence that a volume is gone.
     Unread,
 }
 
