@@ -1,7 +1,8 @@
 //! Keeps the mounts that should exist, and compares them with the mount table.
 //!
 //! A missing mount is in no table: it is recorded by our own stage and publish calls until our own unstage or unpublish
-//! calls, which remove it before they begin. The state is disposable and ends with the boot. Pure, but for the lock.
+//! calls have unmounted it. Once such a call has begun, a missing mount is no fault. The state is disposable and ends with
+//! the boot. Pure, but for the lock.
 
 use std::{
     borrow::Borrow,
@@ -53,6 +54,10 @@ pub struct Place {
     /// True if the volume was published for one target only. None: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusive: Option<bool>,
+    /// True since our own unmount began: the mount may be missing. It still counts as a use of the volume, since the unmount
+    /// may have failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unmounting: bool,
     /// Number of the call that requested the mount: the same path requested again is another place.
     #[serde(skip)]
     pub call: u64,
@@ -76,8 +81,9 @@ pub type Places = BTreeMap<PathBuf, Place>;
 struct Inner {
     places: Places,
     calls: u64,
-    // Mounts that existed when the agent started, by path. They may be ours until they are unmounted.
-    initial: BTreeMap<PathBuf, (MountEntry, Role)>,
+    // Mounts that existed when the agent started, by path, with true if our own unmount began. They may be ours until they
+    // are unmounted.
+    initial: BTreeMap<PathBuf, (MountEntry, Role, bool)>,
 }
 
 /// Mounts that should exist now, shared by the calls that change them and the task that checks them.
@@ -116,6 +122,7 @@ impl Expected {
             pod: request.pod,
             options: request.options,
             exclusive: request.exclusive,
+            unmounting: false,
             call,
         };
         inner.places.insert(path, place);
@@ -123,7 +130,22 @@ impl Expected {
         self.changed.notify_one();
     }
 
-    /// Removes a resolved path from the mounts that should exist: our own unmount begins.
+    /// Records that our own unmount of a resolved path begins. Unless [forget](Self::forget) follows, a mount there still
+    /// counts as a use of its volume.
+    pub fn begin_unmount(&self, path: &Path) {
+        let mut inner = self.lock();
+        if let Some((_, _, unmounting)) = inner.initial.get_mut(path) {
+            *unmounting = true;
+        }
+        let place = inner.places.get_mut(path);
+        let changed = place.is_some_and(|place| !std::mem::replace(&mut place.unmounting, true));
+        drop(inner);
+        if changed {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Removes a resolved path from the mounts that should exist: it is unmounted.
     pub fn forget(&self, path: &Path) {
         let mut inner = self.lock();
         inner.initial.remove(path);
@@ -139,11 +161,11 @@ impl Expected {
         self.lock().places.clone()
     }
 
-    /// Returns the role of this path for the volume; None if the volume should not be mounted there.
+    /// Returns the role of this path for the volume; None if the volume should not be mounted there, or its unmount began.
     pub fn role(&self, volume: Uuid, path: &Path) -> Option<Role> {
         let inner = self.lock();
         let place = inner.places.get(path)?;
-        (place.volume == volume).then_some(place.role)
+        (place.volume == volume && !place.unmounting).then_some(place.role)
     }
 
     /// Returns the request for the mount of this volume at the path; empty if none is recorded.
@@ -194,13 +216,13 @@ impl Expected {
         pods
     }
 
-    /// Returns a path where the volume should be mounted; the staging path if there is one.
+    /// Returns a path where the volume should be mounted, and is not being unmounted; the staging path if there is one.
     pub fn path_of(&self, volume: Uuid) -> Option<PathBuf> {
         let inner = self.lock();
         let of = inner
             .places
             .iter()
-            .filter(|(_, place)| place.volume == volume);
+            .filter(|(_, place)| place.volume == volume && !place.unmounting);
         of.min_by_key(|(_, place)| place.role)
             .map(|(path, _)| path.clone())
     }
@@ -212,7 +234,7 @@ impl Expected {
         inner.places = places;
         for mount in mounts.iter().map(Borrow::borrow) {
             if let Some(role) = role_in(kubelet_dir, &mount.mount_point) {
-                let entry = (mount.clone(), role);
+                let entry = (mount.clone(), role, false);
                 inner.initial.insert(mount.mount_point.clone(), entry);
             }
         }
@@ -232,11 +254,11 @@ impl Expected {
         let snapshot = current();
         let mut drives = snapshot.drives.values();
         let is_open = drives.any(|drive| drive.state == DriveState::NotScanned);
-        for (path, (mount, role)) in std::mem::take(&mut inner.initial) {
+        for (path, (mount, role, unmounting)) in std::mem::take(&mut inner.initial) {
             let mut volumes = snapshot.volumes.values();
             let volume = volumes.find(|volume| is_of(&mount, &volume.placed));
             if volume.is_none() && is_open {
-                inner.initial.insert(path, (mount, role));
+                inner.initial.insert(path, (mount, role, unmounting));
             } else if let Some(volume) = volume
                 && inner.places.len() < MOST
             {
@@ -248,6 +270,7 @@ impl Expected {
                     pod: None,
                     options: None,
                     exclusive: None,
+                    unmounting,
                     call: 0,
                 });
             }
@@ -288,7 +311,7 @@ fn role_in(kubelet_dir: &Path, path: &Path) -> Option<Role> {
 /// Returns the conditions of the mounts of each volume; volumes without conditions are left out. Pure.
 ///
 /// `before` and `after` are the expected mounts before and after the table was read: a place counts only if the same call
-/// recorded it in both, so that concurrent calls of our own cause no condition.
+/// recorded it in both and no unmount of it began, so that concurrent calls of our own cause no condition.
 pub fn judge(
     before: &Places,
     after: &Places,
@@ -313,7 +336,7 @@ pub fn judge(
     let mut wrong: BTreeMap<Uuid, BTreeMap<MountFault, Vec<&Path>>> = BTreeMap::new();
     for (path, place) in after
         .iter()
-        .filter(|(path, place)| before.get(*path) == Some(*place))
+        .filter(|(path, place)| !place.unmounting && before.get(*path) == Some(*place))
     {
         let Some(volume) = snapshot.volumes.get(&place.volume) else {
             continue;

@@ -172,7 +172,12 @@ fn what_our_own_calls_change_while_the_table_is_read_is_no_trouble() {
     assert_eq!(count(&before, &before), 1);
     // Published after the table was read.
     assert_eq!(count(&Places::new(), &before), 0);
-    // Unmounted meanwhile, and unmounted and mounted again.
+    // Being unmounted, unmounted meanwhile, and unmounted and mounted again.
+    for path in [STAGING, TARGET] {
+        expected.begin_unmount(Path::new(path));
+    }
+    assert_eq!(count(&before, &expected.now()), 0);
+    assert_eq!(count(&expected.now(), &expected.now()), 0);
     for path in [STAGING, TARGET] {
         expected.forget(Path::new(path));
     }
@@ -223,6 +228,14 @@ fn mounts_of_an_earlier_agent_are_known_by_the_kubelets_layout_unless_they_are_u
     expected.forget(Path::new(TARGET));
     expected.settle(|| Arc::new(snapshot.clone()), is_of);
     assert_eq!(expected.now().len(), 1);
+
+    // One whose unmount failed still keeps other targets out.
+    let expected = Expected::default();
+    expected.begin(Places::new(), &mounts, Path::new("/k"));
+    expected.begin_unmount(Path::new(TARGET));
+    expected.settle(|| Arc::new(snapshot.clone()), is_of);
+    assert_eq!(expected.targets(volume, true), [PathBuf::from(TARGET)]);
+    assert_eq!(expected.role(volume, Path::new(TARGET)), None);
 }
 
 #[test]

@@ -293,6 +293,7 @@ mod tests {
             pod: Some("shop/db-0".into()),
             options: None,
             exclusive: None,
+            unmounting: false,
             call: 0,
         };
         Remembered {

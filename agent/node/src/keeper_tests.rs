@@ -37,6 +37,23 @@ impl Rig {
     }
 }
 
+/// Returns a script of a worker that answers its first job so, whatever it is. `dir`: a directory for the answer.
+pub fn answers(
+    dir: &std::path::Path,
+    outcome: &Result<impl serde::Serialize, impl serde::Serialize>,
+) -> String {
+    let done = serde_json::json!({ "id": 1, "outcome": outcome, "retire": false });
+    let body = serde_json::to_vec(&serde_json::json!({ "Done": done })).unwrap();
+    let mut frame = u32::try_from(body.len()).unwrap().to_le_bytes().to_vec();
+    frame.extend(body);
+    let path = dir.join(format!("answer-{}", Uuid::new_v4()));
+    std::fs::write(&path, frame).unwrap();
+    format!(
+        "dd bs=65536 count=1 of=/dev/null 2>/dev/null; cat {} >&0; exec cat >/dev/null",
+        path.display()
+    )
+}
+
 /// `worker`: a script that is started as each drive's worker.
 pub async fn rig(worker: &str) -> Rig {
     let dir = tempfile::tempdir().unwrap();
@@ -48,6 +65,7 @@ pub async fn rig(worker: &str) -> Rig {
     let text = "[[class]]\nname = 'bulk'\n[class.select]\nmedia = 'hdd'\n";
     let mut config = parse(text, &host).unwrap().config;
     config.state_dir = dir.path().to_owned();
+    config.runtime_dir = dir.path().to_owned();
     let program = dir.path().join("worker");
     std::fs::write(&program, format!("#!/bin/sh\n{worker}\n")).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();

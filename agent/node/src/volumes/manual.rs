@@ -162,7 +162,7 @@ impl Volumes {
                 Some(first)
                     if places.len() == 1
                         && first == at
-                        && self.node.expected().role(uuid, at).is_none() =>
+                        && !self.node.expected().paths(uuid).contains(at) =>
                 {
                     Ok(())
                 }

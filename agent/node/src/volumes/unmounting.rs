@@ -78,9 +78,10 @@ impl Volumes {
             None => None,
         };
         let gone = volume.is_some_and(|volume| self.is_gone(&volume.drive));
-        // Before the unmount begins: a mount that is removed intentionally is not reported as missing.
+        // A mount that is removed intentionally is not reported as missing. Until it is removed, it keeps other targets of a
+        // single writer out.
         let place = mountinfo::resolve(&path);
-        self.node.expected().forget(&place);
+        self.node.expected().begin_unmount(&place);
         let main = match volume {
             Some(volume) => WorkerKey::from((&volume.drive, Slot::Unmount)),
             None => WorkerKey::of_group(UNKNOWN_VOLUME, Slot::Unmount),
@@ -164,6 +165,7 @@ impl Volumes {
                 .put_conditions(volume.uuid, Vec::new());
         }
         self.publish_unmounted(&place, done.count)?;
+        self.node.expected().forget(&place);
         if let Some(held) = held {
             self.dismiss_holder(held).await;
         }
@@ -296,5 +298,55 @@ pub(super) fn not_mounted(path: &Path) -> Result<(), VolumeError> {
             path: path.display().to_string(),
             what: format!("{} ({})", mount.source.display(), mount.fs_type),
         }))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keeper::tests::{answers, rig};
+    use drivebay_evidence::mounts::{RequestedMount, Role};
+    use drivebay_model::{RecordState, samples};
+
+    #[tokio::test]
+    async fn only_an_unmount_that_was_done_lets_another_target_of_a_single_writer_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let unmounted = Ok::<_, FsError>(Unmounted {
+            count: 1,
+            detached: false,
+        });
+        let target = dir.path().join("target");
+        for (worker, is_done) in [
+            ("exit 1".to_owned(), false),
+            (answers(dir.path(), &unmounted), true),
+        ] {
+            let rig = rig(&worker).await;
+            let placed = samples::placed(1, RecordState::New);
+            let uuid = placed.record.uuid;
+            let contents = samples::contents(1, 1, vec![placed], 0);
+            let drive = samples::drive("sda", DriveState::Claimed, Some(contents));
+            rig.inventory.update(|state| {
+                state.drives.insert(drive.id.clone(), drive.into());
+                state.ready = true;
+            });
+            let expected = rig.volumes.node().expected();
+            let request = RequestedMount {
+                exclusive: Some(true),
+                ..RequestedMount::default()
+            };
+            let at = mountinfo::resolve(&target);
+            expected.expect(at.clone(), uuid, Role::Target, false, request);
+            let id = format!("{uuid}@{}", rig.volumes.node().config().node_id);
+            let done = rig.volumes.unmount(id, target.clone(), true).await;
+            assert_eq!(done.is_ok(), is_done, "{done:?}");
+            let left = match is_done {
+                true => Vec::new(),
+                false => vec![at.clone()],
+            };
+            assert_eq!(expected.targets(uuid, false), left);
+            // Its absence is no fault in either case.
+            assert_eq!(expected.role(uuid, &at), None);
+            rig.end().await;
+        }
     }
 }
