@@ -203,9 +203,18 @@ impl<'a> Attempt<'a> {
             .run((&drive.id, Slot::Foreground), job, LAYOUT_DEADLINE);
         match done.await {
             Ok(done) => {
-                underway.end(self.record.uuid).await;
                 volumes.inner.wanted.end(name);
-                self.created(&drive.id, done).map(Some)
+                match self.created(&drive.id, done) {
+                    // The volume may be on the drive nonetheless.
+                    Err(error @ VolumeError::CannotTell { .. }) => {
+                        self.keep_doubt(doubt).await;
+                        Err(error)
+                    }
+                    created => {
+                        underway.end(doubt.uuid).await;
+                        created.map(Some)
+                    }
+                }
             }
             Err(error) => self.failed(doubt, error).await.map(|()| None),
         }
@@ -234,7 +243,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Publishes the contents of the drive, and returns the volume there.
+    /// Publishes the contents of the drive, and returns the volume there. `CannotTell` if it is not listed.
     fn created(&self, drive: &DriveId, done: Changed) -> Result<(Volume, u64), VolumeError> {
         let name = &self.requested.name;
         let mut all = done.contents.volumes.iter().map(|placed| &placed.record);
@@ -248,8 +257,9 @@ impl<'a> Attempt<'a> {
         let revision = inventory.put_contents(drive, done.contents);
         let current = inventory.current();
         let volume = created.and_then(|uuid| current.volumes.get(&uuid));
-        let volume = volume.ok_or_else(|| VolumeError::Internal {
-            what: format!("volume {name:?} is not in the answer of its drive"),
+        let volume = volume.ok_or_else(|| VolumeError::CannotTell {
+            id: name.clone(),
+            why: format!("drive {drive} was asked to create it, and is not listed with it"),
         })?;
         compare(
             &volume.placed.record,
@@ -289,15 +299,27 @@ impl<'a> Attempt<'a> {
                 self.failures.unzeroed.get_or_insert(error);
                 Ok(())
             }
-            // A repeat reads the drive, also after a restart.
             Next::InDoubt => {
-                let name = name.clone();
-                let inventory = volumes.node.inventory();
-                inventory.update(|state| state.remembered.in_doubt.insert(name, doubt));
-                volumes.inner.keeper.settle().await;
-                Err(VolumeError::Layout(error))
+                let why = format!("creating it on drive {drive} failed ({})", chain(&error));
+                self.keep_doubt(doubt).await;
+                Err(match error {
+                    // Some of these errors have final codes, after which the caller may choose another node.
+                    RunError::Job(_) => VolumeError::CannotTell {
+                        id: name.clone(),
+                        why,
+                    },
+                    error => error.into(),
+                })
             }
         }
+    }
+
+    /// Records that the volume may be on the drive: a repeat reads the drive first, also after a restart.
+    async fn keep_doubt(&self, doubt: Doubt) {
+        let (volumes, name) = (self.volumes, self.requested.name.clone());
+        let inventory = volumes.node.inventory();
+        inventory.update(|state| state.remembered.in_doubt.insert(name, doubt));
+        volumes.inner.keeper.settle().await;
     }
 }
 
@@ -307,5 +329,60 @@ fn need<'a>(class: &'a ClassConfig, requested: &NewVolume, group: Option<&'a Gro
         bytes: requested.range.required,
         placement: class.placement,
         group,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keeper::tests::{answers, rig};
+    use drivebay_csi::{Content, validate::SizeRange};
+    use drivebay_model::samples;
+
+    #[tokio::test]
+    async fn a_creation_without_a_result_is_in_doubt_and_its_code_is_not_final() {
+        let dir = tempfile::tempdir().unwrap();
+        let contents = samples::contents(1, 1, Vec::new(), 1 << 40);
+        let without_it = Changed {
+            contents: contents.clone(),
+            changed: true,
+        };
+        let ambiguous = LayoutError::Ambiguous {
+            uuid: Uuid::from_u128(1),
+            reason: "no".into(),
+        };
+        for worker in [
+            answers(dir.path(), &Ok::<_, LayoutError>(without_it)),
+            answers(dir.path(), &Err::<Changed, _>(ambiguous)),
+        ] {
+            let rig = rig(&worker).await;
+            let drive = samples::drive("sda", DriveState::Claimed, Some(contents.clone()));
+            let id = drive.id.clone();
+            rig.inventory.update(|state| {
+                state.drives.insert(id.clone(), drive.into());
+                state.ready = true;
+            });
+            let request = NewVolume {
+                name: "pvc-1".into(),
+                class: Some("bulk".into()),
+                content: Content::Block,
+                range: SizeRange {
+                    required: 1 << 30,
+                    limit: None,
+                },
+                parameters: Default::default(),
+                created_for: Default::default(),
+                manual: false,
+                source: None,
+            };
+            let created = rig.volumes.create(request).await;
+            assert!(
+                matches!(created, Err(VolumeError::CannotTell { .. })),
+                "{created:?}"
+            );
+            let doubt = rig.inventory.doubt("pvc-1");
+            assert_eq!(doubt.map(|doubt| doubt.drive), Some(id));
+            rig.end().await;
+        }
     }
 }
