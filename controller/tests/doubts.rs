@@ -41,13 +41,17 @@ async fn enter(agents: &Agents, fake: &Fake) -> CancellationToken {
 }
 
 async fn is_there(agents: &Agents, node: &str, there: bool) {
+    let is_complete = || {
+        agents
+            .get(node)
+            .is_some_and(|agent| agent.read_inventory(Inventory::complete))
+    };
+    until(|| is_complete() == there).await;
+}
+
+async fn until(holds: impl Fn() -> bool) {
     let waiting = async {
-        let is_complete = || {
-            agents
-                .get(node)
-                .is_some_and(|agent| agent.read_inventory(Inventory::complete))
-        };
-        while is_complete() != there {
+        while !holds() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -145,4 +149,80 @@ async fn a_node_in_doubt_is_waited_for_though_this_process_has_never_seen_it() {
     assert_eq!(agents.creates_in_doubt(), 0);
     assert_eq!(create_volume("v").await, Code::Ok);
     assert_eq!((volumes(&former), volumes(&other)), (1, 1));
+}
+
+#[tokio::test]
+async fn a_node_in_doubt_that_disconnects_while_another_one_is_asked_is_not_skipped() {
+    let notes = Notes::in_memory();
+    for node in ["a", "b"] {
+        notes.doubt("v", node).await.unwrap();
+    }
+    let forgotten_nodes = watch::Sender::new(ForgottenNodes::new());
+    let agents = Agents::new(forgotten_nodes.subscribe(), notes);
+    let [a, b, c] = ["a", "b", "c"].map(Fake::new);
+    enter(&agents, &a).await;
+    let session = enter(&agents, &b).await;
+    enter(&agents, &c).await;
+    let controller = service(agents.clone(), HealthApi::Legacy);
+    let create_volume = async || code(controller.create_volume(Request::new(create("v"))).await);
+    a.trouble(Trouble::WaitAndRefuse(Code::ResourceExhausted));
+    let disconnect = async {
+        until(|| !a.state.lock().unwrap().calls.is_empty()).await;
+        session.cancel();
+        is_there(&agents, "b", false).await;
+        a.go_on();
+    };
+    let (answer, ()) = tokio::join!(create_volume(), disconnect);
+    assert_eq!(answer, Code::Unavailable);
+    assert_eq!((volumes(&a), volumes(&b), volumes(&c)), (0, 0, 0));
+
+    enter(&agents, &b).await;
+    assert_eq!(create_volume().await, Code::Ok);
+    assert_eq!((volumes(&b), volumes(&c)), (1, 0));
+}
+
+#[tokio::test]
+async fn a_node_in_doubt_without_the_class_is_not_asked_and_stays_in_doubt() {
+    let notes = Notes::in_memory();
+    for name in ["v", "w"] {
+        notes.doubt(name, "a").await.unwrap();
+    }
+    let forgotten_nodes = watch::Sender::new(ForgottenNodes::new());
+    let agents = Agents::new(forgotten_nodes.subscribe(), notes.clone());
+    let hdd = || BTreeMap::from([("hdd".into(), class("hdd", 100 * GIB))]);
+    let [a, b] = ["a", "b"].map(|node| {
+        Fake::new(node).with(|state| {
+            state.classes = BTreeMap::from([("ssd".into(), class("ssd", 100 * GIB))]);
+        })
+    });
+    for fake in [&a, &b] {
+        enter(&agents, fake).await;
+    }
+    let controller = service(agents.clone(), HealthApi::Legacy);
+    let create_volume = async |name| {
+        let mut request = create(name);
+        request.parameters = [("class".into(), "hdd".into())].into();
+        code(controller.create_volume(Request::new(request)).await)
+    };
+    let gets_class = async |fake: &Fake, node: &str| {
+        fake.change(|state| state.classes = hdd());
+        until(|| {
+            let agent = agents.get(node).unwrap();
+            agent.read_inventory(|inventory| inventory.classes().contains_key("hdd"))
+        })
+        .await;
+    };
+    assert_eq!(create_volume("v").await, Code::InvalidArgument);
+    // All drives of the node are scanned, and none has the volume: another node may make it.
+    gets_class(&b, "b").await;
+    assert_eq!(create_volume("w").await, Code::Ok);
+    assert_eq!((volumes(&a), volumes(&b)), (0, 1));
+    assert!(a.state.lock().unwrap().calls.is_empty());
+    // With the class, it is asked first again.
+    for name in ["v", "w"] {
+        assert_eq!(notes.doubts(name), ["a".into()].into());
+    }
+    gets_class(&a, "a").await;
+    assert_eq!(create_volume("v").await, Code::Ok);
+    assert_eq!((volumes(&a), volumes(&b)), (1, 1));
 }

@@ -23,7 +23,7 @@ const FORMAT: u32 = 1;
 const FILE: &str = "notes.json";
 /// Timeout of one write of a few kilobytes, including its sync.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
-/// Largest number of CSI names in doubt. Beyond it, the first ones in name order are dropped.
+/// Largest number of CSI names in doubt. Beyond it, no further create is begun; concurrent ones may exceed it slightly.
 const MAX_DOUBTS: usize = 10_000;
 
 /// The state file cannot be opened or written.
@@ -44,6 +44,11 @@ pub enum NotesError {
         /// The file's value of `format`.
         format: String,
     },
+    /// Nothing was recorded: an earlier doubt would have to be dropped, and a repeat of its create could make a second volume.
+    #[error(
+        "{MAX_DOUBTS} creates have an unknown outcome, so no further one is begun; see that the agents run, so that repeated calls end them. Doubts of creates that are never repeated end only if {FILE} is moved out of the state directory while the controller is stopped; it also has the deletes of volumes of forgotten nodes"
+    )]
+    Full,
     #[error("cannot write {path}, so nothing was done; make room or see --state-dir")]
     Write {
         path: PathBuf,
@@ -96,9 +101,6 @@ impl Contents {
             Change::Doubt { name, node } => {
                 let nodes = self.doubts.entry(name.clone()).or_default();
                 nodes.insert(node.clone());
-                while self.doubts.len() > MAX_DOUBTS {
-                    self.doubts.pop_first();
-                }
             }
             Change::Delete { id, at } => {
                 self.deleted.entry(id.clone()).or_insert(*at);
@@ -254,16 +256,32 @@ impl Notes {
     /// Records durably, before the node is sent a create of this name, that the create's outcome is unknown.
     ///
     /// # Errors
-    /// The file cannot be written; nothing was recorded.
+    /// The file cannot be written, or too many names are in doubt; nothing was recorded.
     pub async fn doubt(&self, name: &str, node: &str) -> Result<(), NotesError> {
+        self.has_room(name)?;
         let (name, node) = (name.to_owned(), node.to_owned());
         self.save(Change::Doubt { name, node }).await
     }
 
     /// Records the same in memory. The next write makes it durable, at the latest [`flush`](Self::flush).
-    pub fn doubt_soon(&self, name: &str, node: &str) {
+    ///
+    /// # Errors
+    /// Too many names are in doubt; nothing was recorded.
+    pub fn doubt_soon(&self, name: &str, node: &str) -> Result<(), NotesError> {
+        self.has_room(name)?;
         let (name, node) = (name.to_owned(), node.to_owned());
         self.change(|contents| contents.apply(&Change::Doubt { name, node }));
+        Ok(())
+    }
+
+    fn has_room(&self, name: &str) -> Result<(), NotesError> {
+        let has_room = |contents: &Contents| {
+            contents.doubts.len() < MAX_DOUBTS || contents.doubts.contains_key(name)
+        };
+        match self.inspect(has_room) {
+            true => Ok(()),
+            false => Err(NotesError::Full),
+        }
     }
 
     /// Ends the doubt after the node's final answer. The next write makes that durable.

@@ -70,7 +70,7 @@ async fn a_file_that_cannot_be_read_is_not_written_over_and_read_once_it_can_be(
     let notes = Notes::open(dir.path()).unwrap();
     assert_eq!(codes(&notes), ["StateNotRead"]);
     assert!(notes.note_delete("y@a").await.is_err());
-    notes.doubt_soon("v", "b");
+    notes.doubt_soon("v", "b").unwrap();
     assert!(notes.keep_up().await.is_err());
     assert!(path.is_dir());
     assert_eq!(codes(&notes), ["StateNotSaved", "StateNotRead"]);
@@ -142,4 +142,26 @@ async fn many_notes_at_once_are_all_written() {
     }
     let again = Notes::open(dir.path()).unwrap();
     assert!((0..200).all(|n| again.doubts(&format!("v{n}")).len() == 1));
+}
+
+#[tokio::test]
+async fn no_doubt_is_dropped_for_another_one() {
+    let notes = Notes::in_memory();
+    for n in 0..MAX_DOUBTS {
+        notes.doubt_soon(&format!("v{n}"), "a").unwrap();
+    }
+    assert!(matches!(
+        notes.doubt_soon("another", "a"),
+        Err(NotesError::Full)
+    ));
+    assert!(matches!(
+        notes.doubt("another", "a").await,
+        Err(NotesError::Full)
+    ));
+    assert_eq!(notes.all_doubts().len(), MAX_DOUBTS);
+    // A name that is in doubt already may be sent again, and one that ends makes room.
+    notes.doubt("v0", "b").await.unwrap();
+    notes.settle("v1", "a");
+    notes.doubt("another", "a").await.unwrap();
+    assert_eq!(notes.doubts("v0"), ["a".into(), "b".into()].into());
 }

@@ -44,6 +44,8 @@ pub enum Trouble {
     Nonsense,
     /// Waits until `Fake::go_on`, then does it.
     Wait,
+    /// Waits until `Fake::go_on`, then answers with this code and does nothing.
+    WaitAndRefuse(Code),
 }
 
 #[derive(Debug, Clone)]
@@ -176,13 +178,15 @@ impl Fake {
             state.calls.push(call);
             state.trouble.take()
         };
+        if let Some(Trouble::Wait | Trouble::WaitAndRefuse(_)) = trouble {
+            let mut going = self.going.subscribe();
+            going.wait_for(|go| *go).await.unwrap();
+        }
         match trouble {
-            Some(Trouble::Refuse(code)) => Err(Status::new(code, format!("refused with {code:?}"))),
-            Some(Trouble::Wait) => {
-                let mut going = self.going.subscribe();
-                going.wait_for(|go| *go).await.unwrap();
-                Ok(None)
+            Some(Trouble::Refuse(code) | Trouble::WaitAndRefuse(code)) => {
+                Err(Status::new(code, format!("refused with {code:?}")))
             }
+            Some(Trouble::Wait) => Ok(None),
             other => Ok(other),
         }
     }

@@ -65,7 +65,15 @@ impl Attempt<'_> {
                 false => self.agreed(first, &mut left, &tried).await,
             };
             tried.push(choice.node.clone());
+            // The volume is on this node, or may be: until it answers, no other one is asked.
+            let is_settled = tried.len() <= settled;
             let Some(agent) = agents.get(&choice.node) else {
+                if is_settled {
+                    return Err(CreateError::InDoubt {
+                        name: self.volume.name.clone(),
+                        node: choice.node,
+                    });
+                }
                 continue;
             };
             let client = match self.volume.source {
@@ -74,6 +82,7 @@ impl Attempt<'_> {
             };
             let client = match client {
                 Ok(client) => client,
+                Err(error) if is_settled => return Err(error.into()),
                 // Nothing was sent, so another node may be asked.
                 Err(error) => {
                     refused.get_or_insert(error);
@@ -84,7 +93,7 @@ impl Attempt<'_> {
             // If only one node is allowed, no second one can be asked meanwhile, so the doubt is made durable only if no
             // final answer comes. This saves a sync on every create.
             if is_one {
-                agents.notes().doubt_soon(name, node);
+                agents.notes().doubt_soon(name, node)?;
             } else {
                 agents.notes().doubt(name, node).await?;
             }
