@@ -121,20 +121,15 @@ impl Store {
         Ok(count)
     }
 
-    /// Retries unusable files, except of nodes whose agent has connected since. Clears the finding of a file that is gone or
-    /// was recalled. Blocks.
+    /// Retries unusable files. Clears the finding of a file that is gone or can be used. Blocks.
     fn load_again(&self, agents: &Agents) {
         let troubles = agents.notes().troubles();
         for path in troubles.files(Trouble::NotRead, StateKind::Nodes) {
             let Some(node) = node_of(&path) else { continue };
-            let is_known = |node| {
-                let agent = agents.get(node);
-                agent.is_some_and(|agent| agent.facts().is_some())
-            };
             let is_gone = path
                 .symlink_metadata()
                 .is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-            if is_gone || (!is_known(node) && recall(&path, node, agents).is_ok()) {
+            if is_gone || recall(&path, node, agents).is_ok() {
                 troubles.clear(Trouble::NotRead, StateKind::Nodes, &path);
             }
         }

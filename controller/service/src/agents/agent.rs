@@ -384,14 +384,20 @@ impl Agent {
         Some(applied)
     }
 
-    /// Applies a persisted inventory from before this process began; the node counts as disconnected.
+    /// Applies a persisted inventory from before this process began; the node counts as disconnected. Does nothing if its agent
+    /// has connected since then.
     pub(super) fn recall(
         &self,
         facts: Facts,
         update: InventoryUpdate,
         catalog: &Catalog,
     ) -> Result<(), UpdateError> {
-        self.standing().facts = Some(facts);
+        // The lock is held over the change, so that no session begins in between and is marked as disconnected.
+        let mut standing = self.standing();
+        if standing.sessions > 0 {
+            return Ok(());
+        }
+        standing.facts = Some(facts);
         let mut applied = Ok(());
         self.inventory
             .send_modify(|inventory| applied = inventory.recall(update, catalog, Instant::now()));
@@ -464,6 +470,35 @@ mod tests {
         );
         agent.enter_lasting(facts(), client);
         assert!(agent.client_for_copies().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_persisted_inventory_never_replaces_that_of_a_session() {
+        let client = AgentClient::new(Endpoint::from_static("http://agent").connect_lazy().into());
+        let agent = Agent::new("n".into(), Duration::ZERO);
+        let catalog = Catalog::default();
+        let snapshot = |instance: &str| InventoryUpdate {
+            instance: instance.into(),
+            revision: 1,
+            full: true,
+            ready: true,
+            ..InventoryUpdate::default()
+        };
+        let number = agent.enter_lasting(facts(), client);
+        agent
+            .apply(number, snapshot("i"), &catalog)
+            .unwrap()
+            .unwrap();
+        let earlier = Facts {
+            instance: "earlier".into(),
+            ..facts()
+        };
+        agent
+            .recall(earlier, snapshot("earlier"), &catalog)
+            .unwrap();
+        assert_eq!(agent.facts(), Some(facts()));
+        assert!(agent.read_inventory(Inventory::complete));
+        assert!(agent.read_inventory(|inventory| inventory.instance() == "i"));
     }
 
     #[tokio::test]

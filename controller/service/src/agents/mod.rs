@@ -303,7 +303,8 @@ impl Agents {
         }
     }
 
-    /// Adds a node with its persisted inventory from before this process began. It counts as disconnected.
+    /// Adds a node with its persisted inventory from before this process began. It counts as disconnected. Does nothing if its
+    /// agent has connected since then.
     pub fn recall(
         &self,
         facts: Facts,
