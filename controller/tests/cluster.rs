@@ -350,6 +350,32 @@ async fn what_was_deleted_of_a_given_up_node_is_quarantined_when_it_comes_back()
 }
 
 #[tokio::test]
+async fn a_returned_node_that_does_not_answer_delays_no_delete_of_another_one() {
+    let cluster = Cluster::new(Notes::in_memory());
+    let forgotten = ["a", "b"].map(|node| (node.to_owned(), 1));
+    cluster.forgotten_nodes.send_replace(forgotten.into());
+    let fakes = ["a", "b"].map(Fake::new);
+    for (fake, node) in fakes.iter().zip(["a", "b"]) {
+        fake.put(volume(1, node));
+        assert_eq!(cluster.delete(&volume(1, node).id).await, Code::Ok);
+    }
+    let [silent, other] = fakes;
+    silent.trouble(Trouble::Wait);
+    let _members = (cluster.join(&silent).await, cluster.join(&other).await);
+    let stop = CancellationToken::new();
+    let delivering = undelivered_deletes::deliver(cluster.agents.clone(), stop.clone());
+    let delivering = tokio::spawn(delivering);
+    let notes = cluster.agents.notes();
+    until(async || notes.undelivered_deletes("b").is_empty()).await;
+    assert_eq!(notes.undelivered_deletes("a"), [volume(1, "a").id]);
+    silent.go_on();
+    until(async || notes.undelivered_deletes("a").is_empty()).await;
+    assert_eq!(calls(&silent).len(), 1);
+    stop.cancel();
+    delivering.await.unwrap();
+}
+
+#[tokio::test]
 async fn a_name_in_doubt_on_a_node_that_is_away_is_not_made_elsewhere() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::new(Notes::open(dir.path()).unwrap());
