@@ -186,7 +186,7 @@ async fn wipe_offline(
         (_, begun) => begun.map_err(Box::new)?,
     };
     let (sender, mut receiver) = mpsc::channel(1);
-    let work = tokio::spawn(async move { volumes.wipe(wipe, &sender).await });
+    let work = tokio::spawn(async move { volumes.wipe(&wipe, &sender).await });
     let mut meter = Meter::new(drive);
     while let Some(Ok(progress)) = receiver.recv().await {
         meter.show(&progress);

@@ -530,11 +530,12 @@ impl Agent for AgentService {
             .map_err(|error| status(&error))?;
         let (volumes, rescans) = (self.volumes.clone(), self.rescans.clone());
         tokio::spawn(async move {
-            let result = volumes.wipe(wipe, &sender).await;
+            let result = volumes.wipe(&wipe, &sender).await;
             // The drive has changed; a failed scan is repeated by the periodic one.
             if let Err(why) = rescans.now().await {
                 tracing::warn!(why, "drive scan after a wipe failed");
             }
+            drop(wipe);
             let last = match result {
                 Ok(progress) => Ok(progress),
                 Err(error) => Err(status(&error)),

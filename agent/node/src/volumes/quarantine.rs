@@ -140,16 +140,22 @@ impl Volumes {
             field: "volume",
             why,
         };
+        let erasing = move |id: &str| invalid(format!("{id} is being erased; its data is lost"));
         let Some(volume) = self.quarantined(&id)? else {
             return match self.find(&id) {
                 Some(_) => Ok(self.node.inventory().current().revision),
-                None => Err(invalid(format!("{id} is being erased; its data is lost"))),
+                None => Err(erasing(&id)),
             };
         };
         let name = volume.placed.record.name.clone();
         // No volume of its name is created meanwhile.
         let naming = self.held(Key::Name(name.clone()), &format!("name {name:?}"))?;
+        let requested = id.clone();
         self.changing_volume(volume.uuid, &id, Caller::Manual, |this, _held| async move {
+            // Its quarantine may have ended before this had the guard.
+            if this.quarantined(&requested)?.is_none() && this.find(&requested).is_none() {
+                return Err(erasing(&requested));
+            }
             let snapshot = this.node.inventory().current();
             if let Some(other) = namesake(&snapshot, &volume) {
                 return Err(invalid(format!(

@@ -82,6 +82,28 @@ async fn a_volume_that_was_restored_after_it_was_due_is_not_deleted() {
 }
 
 #[tokio::test]
+async fn a_volume_is_not_restored_while_its_drive_is_wiped_and_keeps_it_from_that_once_restored() {
+    let (rig, uuid, id) = quarantined(false).await;
+    let drive = rig.inventory.current().volumes[&uuid].drive.clone();
+    let wipe = || rig.volumes.begin_wipe(&drive.0, &drive.0);
+    let wiping = wipe().unwrap();
+    let refused = rig.volumes.restore(id.clone()).await;
+    assert!(
+        matches!(refused, Err(VolumeError::Pending { .. })),
+        "{refused:?}"
+    );
+    assert!(rig.inventory.deleted().contains(&uuid));
+    drop(wiping);
+    rig.volumes.restore(id).await.unwrap();
+    let refused = wipe().map(drop);
+    assert!(
+        matches!(refused, Err(VolumeError::NotWiped { .. })),
+        "{refused:?}"
+    );
+    rig.end().await;
+}
+
+#[tokio::test]
 async fn the_snapshots_of_a_volume_go_before_it_when_its_quarantine_ends() {
     let dir = tempfile::tempdir().unwrap();
     let request = dir.path().join("request");

@@ -4,7 +4,10 @@ use drivebay_proto::agent::WipeDriveProgress;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::{VolumeError, Volumes, guard::Guard, guard::Key};
+use super::{
+    Caller, VolumeError, Volumes,
+    guard::{Guard, Key, VolumeGuard},
+};
 use crate::{
     inventory::assemble::is_live,
     state::{
@@ -13,7 +16,7 @@ use crate::{
     },
 };
 use drivebay_layout::jobs::{LayoutError, WipeStep};
-use drivebay_model::{Drive, DriveRef, DriveState, Record, RejectCode, Snapshot};
+use drivebay_model::{Drive, DriveRef, DriveState, Record, RejectCode, Snapshot, VolumeState};
 use drivebay_worker::{RunError, Slot};
 
 /// Longest duration of one step.
@@ -21,12 +24,14 @@ const DEADLINE: std::time::Duration = std::time::Duration::from_secs(60);
 /// Time for which a step works, approximately, in milliseconds, so that progress is visible.
 const BUDGET_MS: u64 = 1000;
 
-/// A wipe that may begin.
+/// A wipe that may begin. Until it is dropped, the quarantined volumes on the drive are neither restored nor erased otherwise: keep it
+/// until a scan after the wipe has ended.
 #[derive(Debug)]
 pub struct Wipe {
     drive: DriveRef,
     going: Vec<uuid::Uuid>,
     _guard: Guard,
+    _volumes: Vec<VolumeGuard>,
 }
 
 /// Returns why this drive may not be wiped, and what to do first. Pure; the worker checks with the kernel again
@@ -128,6 +133,14 @@ fn going(snapshot: &Snapshot, drive: &Drive) -> Vec<uuid::Uuid> {
     goes.collect()
 }
 
+/// Returns the quarantined volumes with a place on a drive. Pure.
+fn quarantined(snapshot: &Snapshot, drive: &Drive) -> Vec<uuid::Uuid> {
+    let volumes = snapshot.volumes.values();
+    let on_it = volumes
+        .filter(|volume| volume.state == VolumeState::Quarantined && volume.is_on(&drive.id));
+    on_it.map(|volume| volume.uuid).collect()
+}
+
 /// Returns the drive of this identity or kernel name.
 pub fn named<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Drive, VolumeError> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
@@ -146,8 +159,17 @@ pub fn named<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Drive, Volume
 impl Volumes {
     /// Checks that a wipe may begin, and guards the drive: `confirm` must be its identity, and nothing may use it.
     pub fn begin_wipe(&self, name: &str, confirm: &str) -> Result<Wipe, VolumeError> {
+        let before = self.node.inventory().current();
+        let drive = named(&before, name)?;
+        let volumes = quarantined(&before, drive).into_iter().map(|uuid| {
+            let what = format!("volume {uuid}");
+            self.guard_volume(uuid, &what, Caller::Manual)
+        });
+        let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
+        // One that was restored before it was guarded is live.
         let snapshot = self.node.inventory().current();
-        let drive = named(&snapshot, name)?;
+        let going = going(&before, drive);
+        let drive = named(&snapshot, &drive.id.0)?;
         // Refused before `confirm` is checked: no operator types an identity in vain.
         let (last_known, deleted) = self.node.inventory().remembered();
         let remembered = || remembered_volumes(&snapshot, drive, &last_known, &deleted);
@@ -169,15 +191,16 @@ impl Volumes {
         let guard = self.held(Key::Drive(drive.id.clone()), &format!("drive {}", drive.id))?;
         Ok(Wipe {
             drive: DriveRef::from(&drive.facts),
-            going: going(&snapshot, drive),
+            going,
             _guard: guard,
+            _volumes: volumes,
         })
     }
 
     /// Wipes the drive, one step at a time. Continues without a listener: a partial wipe is of no use.
     pub async fn wipe(
         &self,
-        wipe: Wipe,
+        wipe: &Wipe,
         progress: &mpsc::Sender<Result<WipeDriveProgress, Status>>,
     ) -> Result<WipeDriveProgress, VolumeError> {
         let mut done = 0;
@@ -235,7 +258,7 @@ impl Volumes {
 mod tests {
     use super::*;
     use crate::state::KnownDrive;
-    use drivebay_model::{PlaceState, RecordState, VolumeState, samples, snapshot::Place};
+    use drivebay_model::{PlaceState, RecordState, samples, snapshot::Place};
 
     fn rejected(code: RejectCode) -> Drive {
         let volumes = vec![samples::placed(7, RecordState::New)];
