@@ -44,3 +44,35 @@ fn a_volume_deleted_and_erased_before_the_first_scan_is_complete_did_not_vanish(
     let missing = |volume: &&drivebay_model::Volume| volume.state == VolumeState::Missing;
     assert_eq!(shown.volumes.values().find(missing), None);
 }
+
+#[test]
+fn earlier_contents_of_one_drive_are_not_published_with_the_current_ones_of_another() {
+    let inventory = Inventory::new(Vec::new(), Duration::ZERO);
+    let contents = |label, sequence, volumes: &[u128]| {
+        let placed = volumes.iter();
+        let placed = placed.map(|number| samples::placed(*number, RecordState::New));
+        samples::contents(label, sequence, placed.collect(), 0)
+    };
+    let drives = [("sda", 1), ("sdb", 2)].map(|(name, label)| {
+        let contents = contents(label, 5, &[label]);
+        samples::drive(name, DriveState::Claimed, Some(contents))
+    });
+    inventory.update(|inventory_state| {
+        for drive in &drives {
+            let id = drive.id.clone();
+            inventory_state.drives.insert(id, drive.clone().into());
+        }
+    });
+    let [first, second] = drives.map(|drive| drive.id);
+    inventory.put_all_contents([
+        (&first, contents(1, 4, &[])),
+        (&second, contents(2, 6, &[2, 3])),
+    ]);
+    let shown = inventory.current();
+    let volumes = shown.volumes.values();
+    let states: Vec<_> = volumes
+        .map(|volume| (volume.uuid.as_u128(), volume.state))
+        .collect();
+    let new = [1, 2, 3].map(|number| (number, VolumeState::New));
+    assert_eq!(states, new);
+}

@@ -396,11 +396,21 @@ impl Inventory {
     /// replace later ones of the same label: jobs of different slots may finish out of order. The judgement of the
     /// drive stays.
     pub fn put_contents(&self, drive: &DriveId, contents: Contents) -> u64 {
+        self.put_all_contents([(drive, contents)])
+    }
+
+    /// Like `put_contents`, for several drives: no revision shows only some of them.
+    pub fn put_all_contents<'a>(
+        &self,
+        all: impl IntoIterator<Item = (&'a DriveId, Contents)>,
+    ) -> u64 {
         self.update(|inventory_state| {
-            if let Some(observed) = inventory_state.drives.get_mut(drive)
-                && is_newer(observed.contents.as_ref(), &contents)
-            {
-                observed.contents = Some(contents);
+            for (drive, contents) in all {
+                if let Some(observed) = inventory_state.drives.get_mut(drive)
+                    && is_newer(observed.contents.as_ref(), &contents)
+                {
+                    observed.contents = Some(contents);
+                }
             }
         })
     }

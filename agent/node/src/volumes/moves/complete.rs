@@ -101,15 +101,9 @@ impl Volumes {
                 return Err(error);
             }
         };
-        self.node.inventory().update(|inventory_state| {
-            for (drive, contents) in [(&record.to, Some(target)), (&record.from, source)] {
-                if let (Some(of), Some(contents)) =
-                    (inventory_state.drives.get_mut(drive), contents)
-                {
-                    of.contents = Some(contents);
-                }
-            }
-        });
+        let source = source.map(|source| (&record.from, source));
+        let both = source.into_iter().chain([(&record.to, target)]);
+        self.node.inventory().put_all_contents(both);
         self.moved(uuid, note).await?;
         // The source records the move later, which no caller waits for.
         tracing::warn!(volume = %uuid, source = %record.from, target = %record.to, generation, unfenced, "volume moved to another drive");
