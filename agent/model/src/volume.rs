@@ -119,9 +119,13 @@ pub struct Record {
 }
 
 impl Record {
-    /// True if the volume itself was deleted. The remains of a move may be erased, too, while the volume lives on another drive.
+    /// True if the volume itself was deleted. The remains of a move may be erased, too, while the volume lives on another drive; a source
+    /// that is `leaving` is served until its copy is live, and is erased only with the volume.
     pub fn is_deleted(&self) -> bool {
-        self.place.is_live() && self.is_erasing()
+        matches!(
+            self.place,
+            PlaceState::Live { .. } | PlaceState::Leaving { .. }
+        ) && self.is_erasing()
     }
 
     pub fn is_erasing(&self) -> bool {

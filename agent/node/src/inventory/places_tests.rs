@@ -222,3 +222,24 @@ fn a_commit_that_was_noted_and_is_seen_nowhere_is_in_doubt_unless_it_is_being_ma
     now.completing.insert(Uuid::from_u128(1));
     assert_eq!(reasons(only(&shown(&mut now))), [""; 0]);
 }
+
+#[test]
+fn a_volume_deleted_at_a_place_that_is_leaving_stays_deleted_whatever_its_target_has() {
+    let mut source = with(1, leaving());
+    if let Some(contents) = &mut source.contents {
+        contents.volumes[0].record.state = RecordState::Erasing {
+            done_bytes: 0,
+            erase_guid: Uuid::from_u128(5),
+        };
+    }
+    let mut inventory = inventory_of(vec![source, with(2, incoming())]);
+    assert_eq!(only(&shown(&mut inventory)).state, VolumeState::Erasing);
+    // The space of the source is free.
+    let source = samples::drive(
+        "s",
+        DriveState::Claimed,
+        Some(samples::contents(1, 2, Vec::new(), 1 << 30)),
+    );
+    inventory.drives.insert(source.id.clone(), source.into());
+    assert_eq!(only(&shown(&mut inventory)).state, VolumeState::Quarantined);
+}
