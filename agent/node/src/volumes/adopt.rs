@@ -1,8 +1,13 @@
 //! `drive adopt`: assigns another node's drive to this node, on an operator's explicit request.
 
+use uuid::Uuid;
+
 use super::{LAYOUT_DEADLINE, VolumeError, Volumes, guard::Key};
+use crate::state::LastKnown;
 use drivebay_layout::jobs::Adopt;
-use drivebay_model::{Contents, Drive, DriveRef, Label, Layout, RejectCode};
+use drivebay_model::{
+    Contents, Drive, DriveId, DriveRef, DriveState, Label, Layout, RejectCode, Snapshot,
+};
 use drivebay_worker::Slot;
 
 /// Returns the label of a drive that may be adopted, or why it may not be. Pure; the worker checks again before it
@@ -50,6 +55,24 @@ fn adoptable(drive: &Drive) -> Result<&Label, String> {
         .ok_or_else(|| "its label has not been read; rescan".to_owned())
 }
 
+/// Returns another drive that is not missing and has this label, or had it when it was read last: with two such drives of this node,
+/// neither can be used. Pure.
+fn other_with_label<'a>(
+    snapshot: &'a Snapshot,
+    last_known: &LastKnown,
+    drive: &Drive,
+    label: Uuid,
+) -> Option<&'a DriveId> {
+    let mut drives = snapshot.drives.values();
+    let other = drives.find(|one| {
+        let is_other = one.id != drive.id && one.state != DriveState::Missing;
+        let read = one.contents.as_ref().map(|now| now.label.drive_uuid);
+        let before = last_known.drives.get(&one.id);
+        is_other && read.or(before.map(|before| before.drive_uuid)) == Some(label)
+    });
+    Some(&other?.id)
+}
+
 impl Volumes {
     /// Assigns a drive with another node's label to this node. Returns its contents.
     pub async fn adopt(&self, name: &str, confirm: &str) -> Result<Contents, VolumeError> {
@@ -64,12 +87,17 @@ impl Volumes {
                 ),
             });
         }
-        let from = adoptable(drive)
-            .map_err(|why| VolumeError::NotAdopted {
-                drive: drive.id.clone(),
-                why,
-            })?
-            .clone();
+        let refused = |why| VolumeError::NotAdopted {
+            drive: drive.id.clone(),
+            why,
+        };
+        let from = adoptable(drive).map_err(refused)?.clone();
+        let (last_known, _) = self.node.inventory().remembered();
+        if let Some(other) = other_with_label(&snapshot, &last_known, drive, from.drive_uuid) {
+            return Err(refused(format!(
+                "its label is also that of drive {other}: one is a copy of the other; detach the one that is out of date"
+            )));
+        }
         let config = self.node.config();
         tracing::warn!(
             drive = %drive.id, cluster = %from.cluster, node = %from.node,
@@ -96,7 +124,8 @@ impl Volumes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drivebay_model::{DriveState, Reject, samples};
+    use crate::keeper::tests::rig;
+    use drivebay_model::{Reject, samples};
 
     fn drive(codes: &[RejectCode]) -> Drive {
         let contents = samples::contents(1, 1, vec![], 0);
@@ -109,6 +138,52 @@ mod tests {
             })
             .collect();
         drive
+    }
+
+    #[tokio::test]
+    async fn a_drive_whose_label_another_one_has_too_is_not_adopted() {
+        let rig = rig("exit 1").await;
+        let refused = async |drive: &str| {
+            let id = samples::facts(drive).id.0;
+            let adopted = rig.volumes.adopt(&id, &id).await;
+            matches!(adopted, Err(VolumeError::NotAdopted { .. }))
+        };
+        let put = |name: &str, label| {
+            let mut drive = drive(&[RejectCode::OursElsewhere]);
+            drive.facts = samples::facts(name);
+            drive.id = drive.facts.id.clone();
+            drive.contents = Some(samples::contents(label, 1, vec![], 0));
+            let id = drive.id.clone();
+            rig.inventory
+                .update(|state| state.drives.insert(id, drive.into()));
+        };
+        put("sda", 1);
+        // The request reaches its worker, which dies.
+        assert!(!refused("sda").await);
+        put("sdb", 1);
+        assert!(refused("sda").await && refused("sdb").await);
+        put("sdb", 2);
+        assert!(!refused("sda").await);
+        // One of this node that gives no answer now may have it still.
+        let last_known = crate::state::KnownDrive {
+            facts: samples::facts("sdb"),
+            class: String::new(),
+            usable_bytes: 0,
+            layout: Layout::Partition,
+            drive_uuid: Uuid::from_u128(1),
+            volumes: Vec::new(),
+            vanished: Vec::new(),
+            retired: false,
+            last_seen: 0,
+        };
+        let silent = samples::drive("sdb", DriveState::Unprobed, None);
+        rig.inventory.update(|state| {
+            let id = silent.id.clone();
+            state.remembered.drives.insert(id.clone(), last_known);
+            state.drives.insert(id, silent.into());
+        });
+        assert!(refused("sda").await);
+        rig.end().await;
     }
 
     #[test]
