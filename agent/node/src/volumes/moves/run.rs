@@ -186,3 +186,7 @@ impl Volumes {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;
