@@ -38,7 +38,6 @@ table![
     drivebay_layout::jobs::Advance,
     drivebay_layout::jobs::MakeSnapshot,
     drivebay_layout::jobs::ZeroStep,
-    drivebay_layout::jobs::ClearSnapshots,
     drivebay_layout::jobs::TakeSnapshot,
     drivebay_layout::jobs::TakeTogether,
     drivebay_layout::jobs::CompleteSnapshots,

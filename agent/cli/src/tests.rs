@@ -723,7 +723,8 @@ fn plan() -> (config::Config, Vec<Scanned>) {
         usable_bytes: 1000 * GIB,
         extent_bytes: 1 << 20,
         table_full: false,
-        unerased_bytes: 0,
+        unmarked_bytes: 0,
+        deleted_stores: Vec::new(),
         strangers: Vec::new(),
         notes: vec!["record slot B was rewritten".into()],
     });

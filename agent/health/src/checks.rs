@@ -22,7 +22,7 @@ use drivebay_fs::{
 };
 use drivebay_model::{
     CheckOutcome, Checked, Drive, DriveId, DriveRef, DriveState, FsType, Layout, Mode, RecordState,
-    Snapshot, Verdict, Volume, VolumeState, cause::chain,
+    Snapshot, Verdict, Volume, VolumeState, Zeroing, cause::chain,
 };
 use drivebay_node::{
     state::{StateFile, checked},
@@ -35,7 +35,7 @@ use drivebay_sys::{clock::unix_seconds, mountinfo};
 const TICK: Duration = Duration::from_secs(1);
 /// Limit of concurrent checks on the node; on one drive there is one.
 const AT_ONCE: usize = 2;
-/// Delay before the removal of left-over snapshots of a drive is retried after a failure.
+/// Delay before parting the left-over snapshots of a drive is retried after a failure.
 const CLEAR_AGAIN: Duration = Duration::from_secs(30);
 /// Delay until a check that panicked is started again, since it may panic again.
 const PANICKED_AGAIN: Duration = Duration::from_secs(3600);
@@ -74,11 +74,11 @@ type Running = Tasks<(DriveId, Option<Uuid>), Done>;
 #[derive(Default)]
 struct Followed {
     volumes: BTreeMap<Uuid, Tracked>,
-    /// Drives that have no left-over snapshots of earlier checks, as far as is known.
+    /// Drives on which no left-over snapshot is attached to its volume, as far as is known.
     clear: BTreeSet<DriveId>,
     /// Drives with a task.
     busy: BTreeSet<DriveId>,
-    /// Drives on which no left-overs are removed before this.
+    /// Drives on which no snapshots are parted before this.
     later: BTreeMap<DriveId, Instant>,
 }
 
@@ -236,7 +236,7 @@ fn is_there(snapshot: &Snapshot, uuid: Uuid) -> bool {
         .is_some_and(|volume| volume.state != VolumeState::Erasing)
 }
 
-/// Removes left-over snapshots on drives that are new, or where a check left some.
+/// Parts left-over snapshots from their volumes on drives that are new, or where a check or deletion left some.
 fn clear(volumes: &Volumes, followed: &mut Followed, tasks: &mut Running, snapshot: &Snapshot) {
     let littered = volumes.littered();
     followed
@@ -258,13 +258,21 @@ fn clear(volumes: &Volumes, followed: &mut Followed, tasks: &mut Running, snapsh
         }
         let (volumes, drive) = (volumes.clone(), DriveRef::from(&drive.facts));
         tasks.spawn((drive.id.clone(), None), async move {
-            Done::Cleared(volumes.clear_snapshots(&drive).await)
+            Done::Cleared(volumes.part_snapshots(&drive).await)
         });
     }
 }
 
 fn layout(drive: &Drive) -> Option<Layout> {
     drive.contents.as_ref().map(|contents| contents.layout)
+}
+
+/// True if the space of deleted snapshots is being erased on the drive.
+fn is_erasing_stores(drive: &Drive) -> bool {
+    let contents = drive.contents.as_ref();
+    contents.is_some_and(|contents| {
+        !contents.deleted_stores.is_empty() && contents.space.zeroing != Zeroing::Fails
+    })
 }
 
 /// Returns the reason why nothing is read from a drive now.
@@ -320,6 +328,10 @@ fn begin(
             continue;
         };
         let plan = planned(volumes, volume, drive, tracked);
+        // Each step of erasing reads the drive with repair, which removes a snapshot that the check has not opened yet.
+        if matches!(plan, Plan::Snapshot { .. }) && is_erasing_stores(drive) {
+            continue;
+        }
         tracing::debug!(volume = %uuid, ?occasion, ?plan, "filesystem check due");
         tracked.running = true;
         followed.busy.insert(drive.id.clone());

@@ -20,13 +20,15 @@ use drivebay_model::{
     Placement, RawSpace, Record, RecordState, Space, Zeroing, cause, runs,
 };
 
-/// A deleted volume whose space is to be erased.
+/// A deleted volume, or the store of a deleted snapshot, whose space is to be erased.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Erasable {
+    /// Uuid in the volume's record; of a store, its `guid`.
     pub(super) uuid: Uuid,
-    /// Identity of this deletion, new for each one (`RecordState::Erasing::erase_guid`).
+    /// Identity of this deletion, new for each one (`RecordState::Erasing::erase_guid`,
+    /// `DeletedStore::erase_guid`).
     pub(super) guid: Uuid,
-    /// Ranges of its bytes on the drive, in the volume's order.
+    /// Ranges of its bytes on the drive, in its own order.
     pub(super) runs: Vec<Extent>,
     pub(super) policy: ErasePolicy,
     /// Bytes that are recorded as erased durably, from the first run on.
@@ -97,13 +99,15 @@ pub trait ClaimedDrive {
     fn write_label(&mut self, label: &Label) -> Result<(), LayoutError>;
     /// Returns the ranges of a deleted volume's bytes on the drive, in the volume's order.
     fn runs(&self, placed: &Placed) -> Result<Vec<Extent>, LayoutError>;
-    /// Makes sure that no process can read or write a deleted volume any more; errs with `InUse` if
-    /// one has it open.
-    fn seize(&self, placed: &Placed) -> Result<(), LayoutError>;
+    /// Returns the store of a deleted snapshot; None if there is none with this erase guid.
+    fn deleted_store(&self, erase_guid: Uuid) -> Result<Option<Erasable>, LayoutError>;
+    /// Makes sure that no process can read or write the space any more; errs with `InUse`, or
+    /// `Busy` for a store, if one has it open.
+    fn seize(&self, erasable: &Erasable) -> Result<(), LayoutError>;
     /// Records durably that `done` bytes are erased. The caller must have made them durable.
     fn note_erased(&mut self, erasable: &Erasable, done: u64) -> Result<(), LayoutError>;
-    /// Removes a deleted volume from the drive, durably, and thereby frees its space. The caller
-    /// must have erased the space as the volume's policy requires.
+    /// Removes a deleted volume or store from the drive, durably, and thereby frees its space. The
+    /// caller must have erased the space as its policy requires.
     fn release(&mut self, erasable: &Erasable) -> Result<(), LayoutError>;
 
     /// Creates a volume. If a volume of this name exists that is not deleted and not one of
@@ -415,12 +419,12 @@ pub trait ClaimedDrive {
         Err(refused(self.id(), reason))
     }
 
-    /// Returns a deleted volume; None if it is not on the drive. Errs with `BadTransition` if it is
-    /// not deleted.
+    /// Returns a deleted volume, or the deleted store of this erase guid; None if it is not on the
+    /// drive. Errs with `BadTransition` if the volume is not deleted.
     fn erasable(&self, uuid: Uuid) -> Result<Option<Erasable>, LayoutError> {
         let contents = self.contents()?;
         let Some(placed) = contents.volume(uuid) else {
-            return Ok(None);
+            return self.deleted_store(uuid);
         };
         fit(placed)?;
         let RecordState::Erasing {
@@ -443,14 +447,12 @@ pub trait ClaimedDrive {
         }))
     }
 
-    /// Returns a deleted volume as `erasable` does, after making sure that no process can read or
-    /// write it (`InUse`).
+    /// Returns the same as `erasable`, after making sure that no process can read or write it; see
+    /// `seize`.
     fn seized(&self, uuid: Uuid) -> Result<Option<Erasable>, LayoutError> {
         let erasable = self.erasable(uuid)?;
-        if erasable.is_some()
-            && let Some(placed) = self.contents()?.volume(uuid)
-        {
-            self.seize(placed)?;
+        if let Some(erasable) = &erasable {
+            self.seize(erasable)?;
         }
         Ok(erasable)
     }

@@ -1,5 +1,5 @@
-//! Zeroes the space of deleted volumes, one bounded step at a time, and frees it when all of it is
-//! zeroed.
+//! Zeroes the space of deleted volumes and of what deleted snapshots stored, one bounded step at a
+//! time, and frees it when all of it is zeroed.
 //!
 //! The drive's lock is held only while its records are changed; while zeroing, the ranges are
 //! reserved instead (`open::unlock_to_zero`): they are given to no other volume until the zeroing
@@ -39,7 +39,7 @@ fn is_to_be_noted(done: u64, noted: u64, total: u64) -> bool {
 }
 
 /// Erases for about `budget_ms`, and frees the space when all of it is erased. Finished at once if
-/// the volume is not on the drive any more.
+/// the volume or store is not on the drive any more.
 pub(super) fn step(
     drive: &DriveRef,
     uuid: Uuid,

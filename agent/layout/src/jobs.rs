@@ -14,7 +14,8 @@ use drivebay_model::{
 pub struct ReadDrive {
     pub drive: DriveRef,
     /// Also repair what is safe to repair (exactly one damaged table copy or record slot, an
-    /// interrupted change) and give the kernel the partitions it lacks. Without it nothing is written.
+    /// interrupted change), give the kernel the partitions it lacks, and mark for erasing the snapshots of checks that no process has
+    /// open. Without it nothing is written.
     pub repair: bool,
 }
 
@@ -88,7 +89,7 @@ pub struct Delete {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EraseStep {
     pub drive: DriveRef,
-    /// Uuid in the volume's record.
+    /// Uuid in the volume's record, or the erase guid of a deleted store (`Contents::deleted_stores`).
     pub uuid: Uuid,
     /// Bytes erased by earlier steps of this agent; the record may have a lower number. None: begin again, whatever the record says,
     /// because data was found that should be erased.
@@ -97,12 +98,12 @@ pub struct EraseStep {
     pub budget_ms: u64,
 }
 
-/// Progress of erasing a volume.
+/// Progress of erasing a volume or store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EraseProgress {
-    /// Bytes erased, from the volume's start.
+    /// Bytes erased, from its start.
     pub done_bytes: u64,
-    /// Size of the volume's space, bytes; 0 if the volume is not on the drive any more.
+    /// Size of its space, bytes; 0 if it is not on the drive any more.
     pub total_bytes: u64,
     /// Contents of the drive after the space was freed; None while erasing is not complete.
     pub finished: Option<Contents>,
@@ -185,13 +186,6 @@ pub struct MakeSnapshot {
     pub bytes: u64,
 }
 
-/// Removes every snapshot of a check from a drive, and what an earlier agent left of them. They hold a tenant's data: it is erased before
-/// the space becomes free. A snapshot that is in use stays (`Busy`).
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ClearSnapshots {
-    pub drive: DriveRef,
-}
-
 /// Takes a snapshot of a volume of layout `lvm`, in free space of its drive. Returns an existing one of its name unchanged.
 ///
 /// Must not be killed: the volume is suspended while LVM creates the snapshot.
@@ -264,7 +258,8 @@ pub struct ResumeLeft {
     pub only: Option<Vec<String>>,
 }
 
-/// Deletes a snapshot; changes nothing if it is absent. Its data is erased by `ClearSnapshots`.
+/// Deletes a snapshot; changes nothing if it is absent. What it stored is marked for erasing (`Contents::deleted_stores`), or, if the
+/// snapshot cannot be parted from its volume yet, by a later `ReadDrive` with repair.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DropSnapshot {
     pub drive: DriveRef,

@@ -177,16 +177,3 @@ fn no_snapshots(drive: &DriveRef) -> LayoutError {
         reason: "a partition has no snapshots".into(),
     }
 }
-
-/// Runs `ClearSnapshots`; the drive's lock is released while space is zeroed. None: the layout is
-/// not `lvm`, or there was nothing to clear.
-pub(super) fn clear_snapshots(
-    drive: &DriveRef,
-    context: &mut Context,
-) -> Result<Option<Contents>, LayoutError> {
-    let mut dev = open::locked(drive)?;
-    match of(&dev)? {
-        Some(Layout::Lvm) => lvm::check::clear(&mut dev, context),
-        _ => Ok(None),
-    }
-}

@@ -71,10 +71,10 @@ fn obstacle(job: &Release, contents: &Contents) -> Option<String> {
     if let Some((name, _)) = contents.strangers.first() {
         return Some(format!("{name:?} is on it, which no record names"));
     }
-    (contents.unerased_bytes > 0).then(|| {
+    (contents.unerased_bytes() > 0).then(|| {
         format!(
             "{} of deleted snapshots are being erased; repeat it when they are, or use drive wipe",
-            human_size(contents.unerased_bytes)
+            human_size(contents.unerased_bytes())
         )
     })
 }
@@ -118,7 +118,7 @@ mod tests {
         strange.strangers.push(("swap".into(), extent));
         assert!(obstacle(&job, &strange).is_some());
         let mut unerased = empty.clone();
-        unerased.unerased_bytes = MIB;
+        unerased.unmarked_bytes = MIB;
         assert!(obstacle(&job, &unerased).is_some_and(|why| why.contains("1 MiB")));
         let mut other = empty;
         other.label.node = "n2".into();

@@ -4,10 +4,10 @@
 use super::{
     copy, erase,
     jobs::{
-        Adopt, Advance, Changed, ClearSnapshots, CompleteSnapshots, CopyError, CopyProgress,
-        CopyStep, Create, Delete, DropPlace, DropSnapshot, EraseProgress, EraseStep, Expand,
-        LayoutError, MakeSnapshot, ReadDrive, ReadUsage, Release, Released, ResumeLeft, SetCordon,
-        SetPlace, SnapshotUsage, TakeSnapshot, TakeTogether, TakenTogether, WipeProgress, WipeStep,
+        Adopt, Advance, Changed, CompleteSnapshots, CopyError, CopyProgress, CopyStep, Create,
+        Delete, DropPlace, DropSnapshot, EraseProgress, EraseStep, Expand, LayoutError,
+        MakeSnapshot, ReadDrive, ReadUsage, Release, Released, ResumeLeft, SetCordon, SetPlace,
+        SnapshotUsage, TakeSnapshot, TakeTogether, TakenTogether, WipeProgress, WipeStep,
         ZeroProgress, ZeroStep,
     },
     layout,
@@ -184,16 +184,6 @@ impl Job for ReadUsage {
             Some(SnapshotUsage { uuid, used_bytes })
         };
         Ok(self.snapshots.into_iter().filter_map(status).collect())
-    }
-}
-
-impl Job for ClearSnapshots {
-    const NAME: &'static str = "clear-snapshots";
-    /// None: there was nothing to do.
-    type Answer = Option<Contents>;
-    type Error = LayoutError;
-    fn run(self, context: &mut Context) -> Result<Option<Contents>, LayoutError> {
-        layout::clear_snapshots(&self.drive, context)
     }
 }
 

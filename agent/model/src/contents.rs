@@ -113,6 +113,17 @@ pub struct Space {
     pub zeroing: Zeroing,
 }
 
+/// Space in which a deleted snapshot, or the snapshot of a check, stored data of its volume. It belongs to nothing and is not free until it
+/// is erased.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletedStore {
+    /// Identity of this deletion, new for each one.
+    pub erase_guid: Uuid,
+    pub bytes: u64,
+    /// Bytes from its start that are erased, durably.
+    pub done_bytes: u64,
+}
+
 /// Result of reading the metadata of a claimed drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contents {
@@ -135,9 +146,12 @@ pub struct Contents {
     pub table_full: bool,
     /// Name and extent of table entries without a record: shown, counted as used, not changed.
     pub strangers: Vec<(String, Extent)>,
-    /// Bytes of what deleted snapshots and snapshots of checks have stored, until they are erased. Always 0 with layout `partition`.
+    /// Bytes of snapshots of checks, and of deleted snapshots that are not marked for erasing yet. Always 0 with layout `partition`.
     #[serde(default)]
-    pub unerased_bytes: u64,
+    pub unmarked_bytes: u64,
+    /// Stores that are marked for erasing. None with layout `partition`.
+    #[serde(default)]
+    pub deleted_stores: Vec<DeletedStore>,
     /// Messages for an operator, in stable words, e.g. of a repaired table or a lost slot.
     pub notes: Vec<String>,
 }
@@ -169,6 +183,18 @@ impl Contents {
     /// Returns the sum of the free runs, bytes.
     pub fn free_bytes(&self) -> u64 {
         self.free.iter().map(|run| run.len).sum()
+    }
+
+    /// Returns the bytes that deleted snapshots and snapshots of checks occupy and that are not erased yet.
+    pub fn unerased_bytes(&self) -> u64 {
+        self.unmarked_bytes + self.to_erase_bytes()
+    }
+
+    /// Returns the bytes of `deleted_stores` that are not erased yet.
+    pub fn to_erase_bytes(&self) -> u64 {
+        let stores = self.deleted_stores.iter();
+        let left = stores.map(|store| store.bytes.saturating_sub(store.done_bytes));
+        left.sum()
     }
 
     /// Returns the free runs that are not known to be zeros.

@@ -34,7 +34,7 @@ pub use check::{CheckMethod, CheckOutcome, Checked, Inconclusive, LastCheck, Run
 pub use class::{
     ClaimPolicy, ClassConfig, ErasePolicy, Evacuation, Layout, Placement, RawSpace, Selector,
 };
-pub use contents::{Contents, Extent, Label, Placed, Space, Stamp, Zeroing};
+pub use contents::{Contents, DeletedStore, Extent, Label, Placed, Space, Stamp, Zeroing};
 pub use copied::CopySource;
 pub use cordon::Cordon;
 pub use created_for::CreatedFor;

@@ -116,7 +116,8 @@ pub fn contents(label: u128, sequence: u64, volumes: Vec<Placed>, free: u64) -> 
         usable_bytes: 1 << 40,
         extent_bytes: MIB,
         table_full: false,
-        unerased_bytes: 0,
+        unmarked_bytes: 0,
+        deleted_stores: Vec::new(),
         strangers: Vec::new(),
         notes: Vec::new(),
     }

@@ -185,7 +185,8 @@ impl Bench {
             usable_bytes: extent.len,
             extent_bytes: MIB,
             table_full: false,
-            unerased_bytes: 0,
+            unmarked_bytes: 0,
+            deleted_stores: Vec::new(),
             strangers: Vec::new(),
             notes: Vec::new(),
         };

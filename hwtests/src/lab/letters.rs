@@ -189,7 +189,7 @@ pub fn snapshots_listed(guest: &Guest) -> Result<Vec<String>, String> {
     Ok(of_snapshots.map(str::to_owned).collect())
 }
 
-/// The agent names what it makes `drivebay-snap-…` and `drivebay-check-…`; LVM and device-mapper add the suffixes.
+/// The agent names what it makes `drivebay-snap-…`, `drivebay-check-…` and `drivebay-erasing-snap-…`; LVM and device-mapper add the suffixes.
 fn is_of_snapshot(line: &str) -> bool {
     let parts = ["snap", "check", "-real", "-cow"];
     parts.iter().any(|part| line.contains(part))
@@ -244,6 +244,7 @@ mod tests {
         for line in [
             "drivebay-snap-5d7a2c9e",
             "[drivebay-check-5d7a2c9e]",
+            "drivebay-erasing-snap-5d7a2c9e",
             "vg-written-real\t(254:1)",
             "vg-drivebay--snap--5d7a2c9e-cow\t(254:2)",
         ] {

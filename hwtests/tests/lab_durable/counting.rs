@@ -104,7 +104,7 @@ pub(crate) async fn stores(bench: &Bench, at: usize) -> Vec<Range<u64>> {
 pub(crate) async fn no_store(bench: &Bench, at: usize) {
     let drive = bench.drive(at).await.unwrap().kernel_name;
     let script = format!(
-        "all=$(pvs --noheadings --segments -o lv_name /dev/{drive}) && ! echo \"$all\" | grep -q drivebay-check"
+        "all=$(pvs --noheadings --segments -o lv_name /dev/{drive}) && ! echo \"$all\" | grep -qE 'drivebay-(check|erasing-snap)'"
     );
     let none = within(PATIENCE, async || {
         let ran = bench.lab.guest().ran(&script);

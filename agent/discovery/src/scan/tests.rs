@@ -81,7 +81,8 @@ fn contents(note: &str) -> Contents {
         usable_bytes: 0,
         extent_bytes: 1,
         table_full: false,
-        unerased_bytes: 0,
+        unmarked_bytes: 0,
+        deleted_stores: Vec::new(),
         strangers: Vec::new(),
         notes: vec![note.into()],
     }

@@ -6,20 +6,22 @@ use std::ffi::OsString;
 use uuid::Uuid;
 
 use super::{
-    backup, name, note, plan,
+    backup,
+    metadata::Lv,
+    name, note, plan,
     session::Session,
     tags::{self, VgMark},
 };
 use crate::{
     claimed::{ClaimedDrive, Erasable, in_doubt},
     device::Device,
-    error::{LayoutError, damaged, fit, in_use, io_error},
+    error::{LayoutError, ambiguous, damaged, fit, in_use, io_error},
     plan::advance::first_state,
     zeroed::Slots,
 };
 use drivebay_model::{
-    Contents, DriveId, Extent, Label, PlaceState, Placed, Placement, Record, RecordState,
-    cause::chain,
+    Contents, DriveId, ErasePolicy, Extent, Label, PlaceState, Placed, Placement, Record,
+    RecordState, cause::chain,
 };
 
 impl ClaimedDrive for Session<'_> {
@@ -223,13 +225,36 @@ impl ClaimedDrive for Session<'_> {
         Ok(self.extents(&self.lv(placed.record.uuid)?))
     }
 
-    /// An administrator may have activated the deleted volume.
-    fn seize(&self, placed: &Placed) -> Result<(), LayoutError> {
-        let lv = self.lv(placed.record.uuid)?;
-        if self.device(&lv).is_some() && !self.take_from_kernel(&lv)? {
-            return Err(in_use(placed, &self.dev.holders(placed)));
+    fn deleted_store(&self, erase_guid: Uuid) -> Result<Option<Erasable>, LayoutError> {
+        let Some(lv) = self.view.deleted_stores.get(&erase_guid) else {
+            return Ok(None);
+        };
+        let attached = lv.snapshot_of.as_ref();
+        let attached = attached.map(|volume| format!("its LV is a snapshot of {volume}"));
+        if let Some(reason) = lv.strange.clone().or(attached) {
+            return Err(ambiguous(erase_guid, reason));
         }
-        Ok(())
+        let stores = &self.view.contents.deleted_stores;
+        let store = stores.iter().find(|one| one.erase_guid == erase_guid);
+        Ok(Some(Erasable {
+            uuid: erase_guid,
+            guid: erase_guid,
+            runs: self.extents(lv),
+            policy: ErasePolicy::Zero,
+            done: store.map_or(0, |store| store.done_bytes),
+        }))
+    }
+
+    /// An administrator may have activated the deleted LV.
+    fn seize(&self, erasable: &Erasable) -> Result<(), LayoutError> {
+        let lv = self.deleted_lv(erasable)?;
+        if self.device(&lv).is_none() || self.take_from_kernel(&lv)? {
+            return Ok(());
+        }
+        Err(match self.volume(erasable.uuid) {
+            Some(placed) => in_use(placed, &self.dev.holders(placed)),
+            None => self.lv_in_use(&lv),
+        })
     }
 
     fn note_erased(&mut self, erasable: &Erasable, done: u64) -> Result<(), LayoutError> {
@@ -238,21 +263,26 @@ impl ClaimedDrive for Session<'_> {
     }
 
     fn release(&mut self, erasable: &Erasable) -> Result<(), LayoutError> {
-        let uuid = erasable.uuid;
-        let args = vec!["--force".into(), "--yes".into(), self.path(&self.lv(uuid)?)];
+        let lv = self.deleted_lv(erasable)?;
+        let args = vec!["--force".into(), "--yes".into(), self.path(&lv)];
         let done = self.lvm("freeing erased space", "lvremove", args);
         self.see_again()?;
-        match (done, self.volume(uuid)) {
-            (_, None) => self.keep_copy(),
-            (Err(error), Some(_)) => Err(error),
-            (Ok(()), Some(_)) => {
-                Err(self.odd("the erased volume is still there after it was removed"))
-            }
+        let is_left = self.committed.vg.lvs.iter().any(|now| now.uuid == lv.uuid);
+        match (done, is_left) {
+            (_, false) => self.keep_copy(),
+            (Err(error), true) => Err(error),
+            (Ok(()), true) => Err(self.odd("the erased LV is still there after it was removed")),
         }
     }
 }
 
 impl Session<'_> {
+    /// Returns the LV of a deleted volume or store.
+    fn deleted_lv(&self, erasable: &Erasable) -> Result<Lv, LayoutError> {
+        let store = self.view.deleted_stores.get(&erasable.uuid).cloned();
+        store.map_or_else(|| self.lv(erasable.uuid), Ok)
+    }
+
     /// Checks the result of `lvcreate`, and removes a volume that was created although the command
     /// failed.
     fn created(&mut self, uuid: Uuid, done: Result<(), LayoutError>) -> Result<(), LayoutError> {

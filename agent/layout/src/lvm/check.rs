@@ -2,10 +2,10 @@
 //!
 //! A snapshot is an LV `drivebay-check-<volume's uuid>` that stores what changes in the volume while it exists. What it stores is
 //! a tenant's, so its space is zeroed before it is free again: it is parted from its volume first (from then on it is an LV of
-//! its own that belongs to no volume), then zeroed, then removed. Each of the steps can be the last before a crash: the LV's name
-//! identifies it, and the next `ReadDrive` with repair parts it, the next `clear` erases and removes it. A volume is resized or deleted only
-//! without one.
-//! A snapshot of a volume that was deleted, or never completed (`snapshot`), goes the same way.
+//! its own that belongs to no volume), then renamed to `drivebay-erasing-snap-<erase guid>`, which marks it for erasing. Each of the steps
+//! can be the last before a crash: the LV's name identifies it, and the next `ReadDrive` with repair parts and renames it. From then on it
+//! is erased like a deleted volume (`erase`). A volume is resized or deleted only without a snapshot.
+//! A snapshot that was deleted, or never completed (`snapshot`), goes the same way.
 
 use std::io;
 
@@ -16,11 +16,9 @@ use crate::{
     claimed::ClaimedDrive,
     error::{LayoutError, damaged, io_error},
     jobs::SnapshotDevice,
-    open,
-    pace::Pace,
-    plan as volumes_plan, space,
+    space,
 };
-use drivebay_model::{Cause, Contents, Zeroing, cause::chain};
+use drivebay_model::{Cause, Contents, cause::chain};
 use drivebay_sys::{blockdev::BlockDev, dm};
 use drivebay_worker::Context;
 
@@ -89,72 +87,6 @@ fn active(session: &Session<'_>, uuid: Uuid) -> Option<SnapshotDevice> {
     })
 }
 
-/// Erases and removes the left-over snapshots of the drive, one after the other. Returns the contents afterwards; None if there were no
-/// snapshots.
-pub(crate) fn clear(
-    dev: &mut BlockDev,
-    context: &mut Context,
-) -> Result<Option<Contents>, LayoutError> {
-    let id = dev.drive().id.clone();
-    let mut cleared = false;
-    loop {
-        context.step("removing a snapshot");
-        // Opening with repair parts snapshots that no process has open from their volumes.
-        let session = Session::open(dev, true)?;
-        let Some(lv) = session.view.checks.values().next().cloned() else {
-            return cleared.then(|| session.contents()).transpose();
-        };
-        if lv.snapshot_of.is_some() || !session.take_store_from_kernel(&lv)? {
-            return Err(busy(&session));
-        }
-        let runs: Vec<_> = lv
-            .occupies
-            .iter()
-            .map(|run| view::bytes(&session.committed.vg, *run))
-            .collect();
-        let how = session.space().zeroing;
-        drop(session);
-        open::unlock_to_zero(dev, &runs)?;
-        let mut pace = Pace::new(u64::MAX);
-        let mut done = 0;
-        while let Some(left) = volumes_plan::at(&runs, done) {
-            context.step("erasing a snapshot");
-            done += pace
-                .zero(dev, left, how)
-                .map_err(io_error(&id, "erasing a snapshot"))?;
-        }
-        open::lock(dev)?;
-        let mut session = Session::open(dev, false)?;
-        let same = |now: &Lv| now.uuid == lv.uuid && now.occupies == lv.occupies;
-        let current = session.view.checks.values().find(|now| same(now)).cloned();
-        // An operator may have removed it meanwhile.
-        if let Some(lv) = current {
-            match space::is_zeros(dev, &id, &runs, "checking that a snapshot is erased") {
-                Err(LayoutError::NotErased { .. }) if how == Zeroing::Command => {
-                    session.note_unzeroed()?;
-                    continue;
-                }
-                Err(error @ LayoutError::NotErased { .. }) => {
-                    session.note_unzeroed()?;
-                    return Err(error);
-                }
-                done => done?,
-            }
-            let args = vec!["--force".into(), "--yes".into(), session.path(&lv)];
-            let done = session.lvm("removing a snapshot", "lvremove", args);
-            session.see_again()?;
-            if session.view.checks.values().any(|now| now.uuid == lv.uuid) {
-                return Err(done.err().unwrap_or_else(|| {
-                    damaged(&session.id, format!("LV {} did not go", lv.name))
-                }));
-            }
-            session.keep_copy()?;
-            session.note_zeroed(&runs)?;
-        }
-        cleared = true;
-    }
-}
-
 fn busy(session: &Session<'_>) -> LayoutError {
     LayoutError::LvmLocked {
         drive: session.id.to_string(),
@@ -163,7 +95,8 @@ fn busy(session: &Session<'_>) -> LayoutError {
 }
 
 impl Session<'_> {
-    /// Parts snapshots that no process has open from their volumes. They keep their space until they are erased.
+    /// Parts snapshots that no process has open from their volumes, and marks them for erasing. They keep their space until they are
+    /// erased. A step that fails is repeated by the next `ReadDrive` with repair.
     pub(super) fn part_checks(&mut self) -> Result<(), LayoutError> {
         let mut changed = self.drop_unknown_snapshots()?;
         let attached: Vec<Lv> = self
@@ -184,6 +117,37 @@ impl Session<'_> {
                 Err(error) => {
                     tracing::warn!(drive = %self.id, lv = lv.name, error = %chain(&error), "cannot remove a check's snapshot yet");
                 }
+            }
+        }
+        if changed {
+            self.see_again()?;
+            self.keep_copy()?;
+        }
+        self.mark_stores()
+    }
+
+    /// Marks the stores that are parted from their volumes for erasing, each with an identity of its own: a tenant cannot have written a
+    /// progress for it before (`note`). One whose device is open is left for a later attempt.
+    fn mark_stores(&mut self) -> Result<(), LayoutError> {
+        let checks = self.view.checks.values();
+        let parted = checks.filter(|lv| lv.snapshot_of.is_none() && lv.strange.is_none());
+        let parted: Vec<Lv> = parted.cloned().collect();
+        let mut changed = false;
+        for lv in parted {
+            let taken = match self.take_store_from_kernel(&lv) {
+                Ok(false) => Err(self.lv_in_use(&lv)),
+                taken => taken,
+            };
+            // A command that failed may have written the name.
+            changed |= taken.is_ok();
+            let what = "marking a deleted snapshot for erasing";
+            let args = vec![
+                self.vg().into(),
+                lv.name.clone().into(),
+                name::erasing_store(Uuid::new_v4()).into(),
+            ];
+            if let Err(error) = taken.and_then(|_| self.lvm(what, "lvrename", args)) {
+                tracing::warn!(drive = %self.id, lv = lv.name, error = %chain(&error), "cannot mark a deleted snapshot for erasing yet");
             }
         }
         if changed {

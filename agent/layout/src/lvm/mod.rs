@@ -7,8 +7,9 @@
 //! `label` restores LVM's label and the header of its metadata area, `unreadable` the sectors that
 //! only LVM reads. LVM itself makes the changes: `session` reads and repairs, `change` runs one
 //! `lvm` command per change, each followed by a flush of the drive, since LVM does none, and by a
-//! copy of the metadata (`backup`). `note` records the progress of erasing; `check` creates and
-//! removes the snapshots for checking volumes, `snapshot` those of users; `claim` claims a drive.
+//! copy of the metadata (`backup`). `note` records the progress of erasing; `check` creates the
+//! snapshots for checking volumes, and marks them and deleted ones for erasing; `snapshot` takes
+//! those of users; `claim` claims a drive.
 //! Without LVM: `together` takes the snapshots of a group at one point in time, while `suspension`
 //! has all their volumes suspended, and `left` resumes volumes that were left suspended. These run
 //! in threads of their own (`aside`), which a drive that does not answer keeps.

@@ -5,6 +5,8 @@ use uuid::Uuid;
 /// Beginnings of names that have a meaning for Drivebay.
 const OURS: &[&str] = &[ERASING, "drivebay-", "vol-"];
 const ERASING: &str = "drivebay-erasing-";
+/// Begins with `ERASING`, and what follows is no guid: no store is taken for a volume.
+const ERASING_STORE: &str = "drivebay-erasing-snap-";
 const CHECK: &str = "drivebay-check-";
 const SNAPSHOT: &str = "drivebay-snap-";
 /// Reserved by LVM for internal LVs, anywhere in a name (LVM's `apply_lvname_restrictions`). The
@@ -81,6 +83,17 @@ pub fn erase_guid(name: &str) -> Option<Uuid> {
     let guid: Uuid = name.strip_prefix(ERASING)?.parse().ok()?;
     // Only in the notation that `erasing` writes, not in another one of a UUID.
     (erasing(guid) == name).then_some(guid)
+}
+
+/// Returns the name of an LV that stored a deleted snapshot and is being erased.
+pub fn erasing_store(erase_guid: Uuid) -> String {
+    format!("{ERASING_STORE}{erase_guid}")
+}
+
+/// Returns the erase guid in the name of such an LV.
+pub fn store_guid(name: &str) -> Option<Uuid> {
+    let guid: Uuid = name.strip_prefix(ERASING_STORE)?.parse().ok()?;
+    (erasing_store(guid) == name).then_some(guid)
 }
 
 /// Returns the name of the snapshot for checking a volume.
@@ -214,8 +227,22 @@ mod tests {
             format!("{}0", erasing(guid)),
             "drivebay-erasing-".into(),
             "pvc-1".into(),
+            erasing_store(guid),
         ] {
             assert_eq!(erase_guid(&name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn the_name_of_a_deleted_store_gives_its_guid_back_and_is_that_of_nothing_else() {
+        let guid = Uuid::from_u128(77);
+        let name = erasing_store(guid);
+        assert_eq!(store_guid(&name), Some(guid));
+        assert!(lvm_takes(VG, &name));
+        assert_eq!((checked(&name), snapshot_uuid(&name)), (None, None));
+        for name in [erasing(guid), check(guid), snapshot(guid)] {
+            assert_eq!(store_guid(&name), None, "{name}");
+        }
+        assert_eq!(of_lv(VG, &name, guid, |_| false), format!("vol-{guid}"));
     }
 }

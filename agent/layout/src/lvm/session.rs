@@ -355,13 +355,17 @@ impl<'a> Session<'a> {
     pub(super) fn deactivate_all(&self) -> Result<(), LayoutError> {
         for lv in &self.committed.vg.lvs {
             if self.device(lv).is_some() && !self.take_from_kernel(lv)? {
-                return Err(LayoutError::Busy {
-                    drive: self.id.to_string(),
-                    reason: format!("LV {}/{} is in use", self.vg(), lv.name),
-                });
+                return Err(self.lv_in_use(lv));
             }
         }
         Ok(())
+    }
+
+    pub(super) fn lv_in_use(&self, lv: &Lv) -> LayoutError {
+        LayoutError::Busy {
+            drive: self.id.to_string(),
+            reason: format!("LV {}/{} is in use", self.vg(), lv.name),
+        }
     }
 
     /// Fails unless LVM itself reports the same VG and LVs as were read, which is checked before a
@@ -597,7 +601,7 @@ fn remove(file: &Path) {
 fn erase_notes<D: Medium + ?Sized>(dev: &D, committed: &Committed) -> BTreeMap<Uuid, u64> {
     let lvs = committed.vg.lvs.iter();
     lvs.filter_map(|lv| {
-        let guid = name::erase_guid(&lv.name)?;
+        let guid = name::erase_guid(&lv.name).or_else(|| name::store_guid(&lv.name))?;
         let runs = view::runs(&committed.vg, lv);
         let done = super::note::read(dev, &runs, guid).ok()??;
         Some((guid, done))

@@ -197,7 +197,7 @@ pub(crate) fn complete(dev: &BlockDev, uuids: &[Uuid]) -> Result<Changed, Layout
     }
 }
 
-/// Takes a snapshot from its volume. What it stored is erased by `check::clear`. One that is not there is left alone.
+/// Takes a snapshot from its volume. What it stored is marked for erasing (`check`). One that is not there is left alone.
 pub(crate) fn drop_one(dev: &BlockDev, uuid: Uuid) -> Result<Changed, LayoutError> {
     let mut session = Session::open(dev, true)?;
     let Some(lv) = session.view.snapshots.get(&uuid).cloned() else {

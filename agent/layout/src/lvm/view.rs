@@ -10,8 +10,8 @@ use super::{
     tags::{self, Read, VgMark},
 };
 use drivebay_model::{
-    Contents, ErasePolicy, Extent, Layout, Mode, Placed, PlacedSnapshot, Record, RecordState,
-    SnapshotRecord, Space,
+    Contents, DeletedStore, ErasePolicy, Extent, Layout, Mode, Placed, PlacedSnapshot, Record,
+    RecordState, SnapshotRecord, Space,
     units::{human_size, human_sizes},
 };
 use drivebay_sys::dm::{self, DmDevice};
@@ -31,10 +31,12 @@ pub struct View {
     /// Volumes whose device lies on the drive as it was before it was unplugged and came back: dead, and to be removed
     /// once no process has it open. They are ambiguous until then.
     pub orphaned: Vec<Uuid>,
-    /// Snapshots by which volumes are checked, by the volume's uuid, or what is left of them until it is erased; and what is left of
-    /// snapshots of volumes that were deleted or never completed, by the snapshot's uuid. One of a group that is attached to its volume
-    /// and not complete is in `snapshots`.
+    /// Snapshots by which volumes are checked, by the volume's uuid; and snapshots that were deleted or never completed, by the
+    /// snapshot's uuid: attached to their volumes, or not marked for erasing yet. One of a group that is attached to its volume and not
+    /// complete is in `snapshots`.
     pub checks: BTreeMap<Uuid, Lv>,
+    /// LVs that stored a snapshot and are marked for erasing, by erase guid.
+    pub deleted_stores: BTreeMap<Uuid, Lv>,
     /// The LV of each snapshot in `contents`, by the snapshot's uuid.
     pub snapshots: BTreeMap<Uuid, Lv>,
 }
@@ -82,8 +84,20 @@ pub fn view(
     let mut twice = BTreeSet::new();
     let mut lvs = BTreeMap::new();
     let mut checks = BTreeMap::new();
+    let mut marked = BTreeMap::new();
+    let mut deleted_stores = Vec::new();
     let mut snapshots = Vec::new();
     for lv in &vg.lvs {
+        if let Some(erase_guid) = name::store_guid(&lv.name) {
+            let bytes = extent(vg, lv).len;
+            deleted_stores.push(DeletedStore {
+                erase_guid,
+                bytes,
+                done_bytes: done(erased, erase_guid, bytes),
+            });
+            marked.insert(erase_guid, lv.clone());
+            continue;
+        }
         if let Some(volume) = name::checked(&lv.name) {
             checks.insert(volume, lv.clone());
             continue;
@@ -123,14 +137,9 @@ pub fn view(
         };
         ambiguous = ambiguous.or_else(|| lv.strange.clone());
         if let Some(erase_guid) = name::erase_guid(&lv.name) {
-            let done_bytes = erased
-                .get(&erase_guid)
-                .copied()
-                .unwrap_or(0)
-                .min(extent.len);
             record.state = RecordState::Erasing {
                 erase_guid,
-                done_bytes,
+                done_bytes: done(erased, erase_guid, extent.len),
             };
         }
         let dm_uuid = dm_uuid(vg, lv);
@@ -265,7 +274,7 @@ pub fn view(
         ));
         Vec::new()
     };
-    let unerased_bytes = checks.values().map(|lv| extent(vg, lv).len).sum();
+    let unmarked_bytes = checks.values().map(|lv| extent(vg, lv).len).sum();
     Ok(View {
         contents: Contents {
             label: mark.label.clone(),
@@ -277,7 +286,8 @@ pub fn view(
             usable_bytes: vg.pv.pe_count * vg.extent_bytes,
             extent_bytes: vg.extent_bytes,
             table_full: false,
-            unerased_bytes,
+            unmarked_bytes,
+            deleted_stores,
             strangers,
             notes,
         },
@@ -286,8 +296,14 @@ pub fn view(
         stale,
         orphaned,
         checks,
+        deleted_stores: marked,
         snapshots: stores,
     })
+}
+
+/// Returns the bytes of a deleted LV that are recorded as erased.
+fn done(erased: &BTreeMap<Uuid, u64>, erase_guid: Uuid, bytes: u64) -> u64 {
+    erased.get(&erase_guid).copied().unwrap_or(0).min(bytes)
 }
 
 /// Combines a snapshot's record with its kernel device. The caller applies the kernel's status, e.g. that it is lost, afterwards.

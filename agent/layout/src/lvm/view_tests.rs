@@ -337,6 +337,37 @@ fn a_checks_snapshot_takes_space_and_is_neither_a_volume_nor_a_stranger() {
 }
 
 #[test]
+fn a_store_that_is_marked_for_erasing_is_known_by_its_name_and_keeps_its_space_and_progress() {
+    let guid = Uuid::from_u128(77);
+    let mut damaged_tags = tags::of_snapshot(&snapshot_record(7, 1));
+    damaged_tags.pop();
+    let vg = vg(vec![
+        lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)]),
+        lv(&name::erasing_store(guid), damaged_tags, &[(10, 5)]),
+        // Parted from its volume, and not marked yet.
+        lv(&name::check(Uuid::from_u128(2)), vec![], &[(20, 2)]),
+    ]);
+    let erased = BTreeMap::from([(guid, 2 * MIB)]);
+    let lvm_view = view(&vg, &[], "sda", &erased, GIB).expect("a VG of ours");
+    let contents = &lvm_view.contents;
+    let store = DeletedStore {
+        erase_guid: guid,
+        bytes: 5 * MIB,
+        done_bytes: 2 * MIB,
+    };
+    assert_eq!(contents.deleted_stores, [store]);
+    assert_eq!(lvm_view.deleted_stores[&guid].name, vg.lvs[1].name);
+    assert_eq!(
+        lvm_view.checks.keys().collect::<Vec<_>>(),
+        [&Uuid::from_u128(2)]
+    );
+    assert_eq!(contents.unmarked_bytes, 2 * MIB);
+    assert_eq!(contents.unerased_bytes(), 5 * MIB);
+    assert_eq!((contents.volumes.len(), contents.strangers.len()), (1, 0));
+    assert_eq!(contents.free_bytes(), (100 - 3 - 5 - 2) * MIB);
+}
+
+#[test]
 fn a_device_that_stands_on_another_drive_is_not_the_copys() {
     let vg = vg(vec![lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)])]);
     let mut original = device(&vg, &vg.lvs[0], 3 * MIB);

@@ -180,8 +180,15 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         Ok(vec![placed.record.extent])
     }
 
+    /// Always None: partitions have no snapshots.
+    fn deleted_store(&self, _erase_guid: Uuid) -> Result<Option<Erasable>, LayoutError> {
+        Ok(None)
+    }
+
     /// The entry must be marked as deleted, and no process may have the partition open.
-    fn seize(&self, placed: &Placed) -> Result<(), LayoutError> {
+    fn seize(&self, erasable: &Erasable) -> Result<(), LayoutError> {
+        let uuid = erasable.uuid;
+        let placed = self.volume(uuid)?.ok_or_else(|| gone(uuid))?;
         let entry = placed
             .number
             .and_then(|number| Some((number, self.table.entry(number)?)));
@@ -191,7 +198,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
             {
                 Ok(())
             }
-            _ => Err(in_use(placed, &self.dev.holders(placed))),
+            _ => Err(in_use(&placed, &self.dev.holders(&placed))),
         }
     }
 

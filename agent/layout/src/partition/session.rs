@@ -372,7 +372,8 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             usable_bytes: view.usable_bytes,
             extent_bytes: plan::EXTENT_BYTES,
             table_full: self.table.free_number().is_none(),
-            unerased_bytes: 0,
+            unmarked_bytes: 0,
+            deleted_stores: Vec::new(),
             strangers: view.strangers,
             notes,
         })

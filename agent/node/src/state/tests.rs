@@ -100,7 +100,8 @@ fn contents(volumes: Vec<Record>) -> Contents {
         usable_bytes: 1 << 40,
         extent_bytes: 1 << 20,
         table_full: false,
-        unerased_bytes: 0,
+        unmarked_bytes: 0,
+        deleted_stores: Vec::new(),
         strangers: Vec::new(),
         notes: Vec::new(),
     }

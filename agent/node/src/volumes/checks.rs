@@ -20,10 +20,10 @@ use drivebay_fs::check::{
     job::{Check, CheckError, CheckReport, How, StopScrub},
     plan::Plan,
 };
-use drivebay_layout::jobs::{ClearSnapshots, MakeSnapshot};
+use drivebay_layout::jobs::{MakeSnapshot, ReadDrive};
 use drivebay_model::{
     CheckMethod, CheckOutcome, DriveId, DriveRef, FsType, Inconclusive, LastCheck, RecordState,
-    RunningCheck, Volume, cause::chain,
+    RunningCheck, Volume, cause::chain, units::human_size,
 };
 use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::{Job, RunError, Slot};
@@ -36,8 +36,8 @@ const AGAIN: Duration = Duration::from_millis(100);
 const STOP_SCRUB: Duration = Duration::from_secs(3);
 /// Longest time for taking a snapshot: short, but after everything that is still to be written to the volume.
 const MAKE: Duration = Duration::from_secs(300);
-/// Longest time for removing a snapshot and zeroing its space: 1 GiB on a slow, busy disk.
-const CLEAR: Duration = Duration::from_secs(600);
+/// Longest time for parting snapshots from their volumes: short each, but after everything that is still to be written to the volume.
+const PART: Duration = Duration::from_secs(600);
 /// The worker ends a check at the operator's limit; the agent cancels it this much later.
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -50,7 +50,7 @@ struct State {
     running: BTreeMap<Uuid, Running>,
     /// Volumes unmounted since the last call of `unmounted`: a use may be shorter than the time between two calls.
     unmounted: BTreeSet<Uuid>,
-    /// Drives with snapshot remains recorded since the last call of `littered`.
+    /// Drives recorded by `note_litter` since the last call of `littered`.
     littered: BTreeSet<DriveId>,
     requested: BTreeMap<Uuid, oneshot::Sender<Option<LastCheck>>>,
 }
@@ -124,7 +124,7 @@ impl Drop for Place<'_> {
 pub struct Ended {
     /// None when the check was cancelled, which is no result.
     pub result: Option<LastCheck>,
-    /// True: a snapshot may be left on the drive.
+    /// True: a snapshot may be attached to its volume still.
     pub litter: bool,
 }
 
@@ -164,7 +164,7 @@ impl Volumes {
             state.requested.insert(volume.uuid, sender);
             answer
         };
-        let limit = self.node.config().checks.timeout + CLEAR;
+        let limit = self.node.config().checks.timeout + PART;
         match tokio::time::timeout(limit, answer).await {
             Ok(Ok(Some(check))) => Ok(check),
             _ => Err(pending()),
@@ -176,7 +176,7 @@ impl Volumes {
         self.inner.checks.lock().unmounted.insert(volume);
     }
 
-    /// Records that a drive has remains of a check's snapshot.
+    /// Records that a drive may have a snapshot that is to be parted from its volume, or a volume that is suspended.
     pub(super) fn note_litter(&self, drive: &DriveId) {
         self.inner.checks.lock().littered.insert(drive.clone());
     }
@@ -315,7 +315,7 @@ impl Volumes {
         // Whoever waits for the end of the check sees that it no longer runs.
         drop(shown);
         place.running.let_go.cancel();
-        let litter = matches!(plan, Plan::Snapshot { .. }) && !self.clear_snapshots(drive).await;
+        let litter = matches!(plan, Plan::Snapshot { .. }) && !self.part_snapshots(drive).await;
         Some(Ended {
             result: report
                 .map(|CheckReport { tool, outcome }| finished(Some(method), tool, outcome, began)),
@@ -343,23 +343,27 @@ impl Volumes {
         }
     }
 
-    /// Removes the snapshots that checks left on a drive. False: it failed, and is to be retried.
-    pub async fn clear_snapshots(&self, drive: &DriveRef) -> bool {
-        let job = ClearSnapshots {
+    /// Parts the snapshots that checks and deletions left from their volumes; `erase_all` erases them. False: some are not parted yet, and
+    /// it is to be repeated.
+    pub async fn part_snapshots(&self, drive: &DriveRef) -> bool {
+        let job = ReadDrive {
             drive: drive.clone(),
+            repair: true,
         };
-        match self.node.run((&drive.id, Slot::Check), job, CLEAR).await {
-            Ok(None) => true,
-            Ok(Some(contents)) => {
+        let error = match self.node.run((&drive.id, Slot::Check), job, PART).await {
+            Ok(contents) => {
+                let unmarked_bytes = contents.unmarked_bytes;
                 self.node.inventory().put_contents(&drive.id, contents);
-                true
+                if unmarked_bytes == 0 {
+                    return true;
+                }
+                format!("{} of snapshots are in use", human_size(unmarked_bytes))
             }
-            Err(RunError::Stopping) => false,
-            Err(error) => {
-                tracing::warn!(drive = %drive.id, error = %chain(&error), "cannot remove a check's snapshot; will retry");
-                false
-            }
-        }
+            Err(RunError::Stopping) => return false,
+            Err(error) => chain(&error),
+        };
+        tracing::warn!(drive = %drive.id, error, "cannot remove a check's snapshot; will retry");
+        false
     }
 
     /// Runs the tool. None: it has no result, for example because it was cancelled.

@@ -1,5 +1,5 @@
-//! Erases deleted volumes in the background: one at a time per drive, in steps of a second, throttled, and resumed
-//! after a restart from the record.
+//! Erases deleted volumes, and the stores of deleted snapshots, in the background: one at a time per drive, in steps of
+//! a second, throttled, and resumed after a restart from the progress on the drive.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,6 +8,7 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
+use tracing::field::display;
 use uuid::Uuid;
 
 use super::Volumes;
@@ -22,28 +23,30 @@ use drivebay_worker::{RunError, Slot};
 const BUDGET: Duration = Duration::from_millis(1000);
 /// Longest duration of a step in all, on a slow drive and with the flock at its end.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Delay before the erase of a volume is retried after a failure.
+/// Delay before an erase is retried after a failure.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// The next volume to erase on a drive.
+/// The next volume or store to erase on a drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Next {
     drive: DriveRef,
+    /// Uuid of the volume, or erase guid of the store.
     uuid: Uuid,
+    is_store: bool,
     done: u64,
     total: u64,
 }
 
-/// A volume whose erasing failed.
+/// A volume or store whose erasing failed.
 #[derive(Debug, Clone, Copy)]
 struct Failed {
     /// Until then it is not tried, and others of its drive are erased.
     until: Instant,
-    /// True: the next attempt begins again from the volume's start.
+    /// True: the next attempt begins again from its start.
     anew: bool,
 }
 
-/// Returns the first volume to erase on each drive, other than `failed` ones. Pure.
+/// Returns the first volume to erase on each drive, or if there is none the first store, other than `failed` ones. Pure.
 fn waiting(snapshot: &Snapshot, failed: impl Fn(Uuid) -> bool) -> Vec<Next> {
     snapshot
         .drives
@@ -55,38 +58,54 @@ fn waiting(snapshot: &Snapshot, failed: impl Fn(Uuid) -> bool) -> Vec<Next> {
             if contents.space.zeroing == Zeroing::Fails {
                 return None;
             }
-            let placed = contents.volumes.iter().find(|placed| {
-                placed.ambiguous.is_none()
-                    && matches!(placed.record.state, RecordState::Erasing { .. })
-                    && !failed(placed.record.uuid)
-            })?;
-            let RecordState::Erasing { done_bytes, .. } = placed.record.state else {
-                return None;
-            };
-            Some(Next {
+            let next = |uuid, is_store, done, total| Next {
                 drive: DriveRef::from(&drive.facts),
-                uuid: placed.record.uuid,
-                done: done_bytes,
-                total: placed.record.extent.len,
-            })
+                uuid,
+                is_store,
+                done,
+                total,
+            };
+            let volumes = contents.volumes.iter();
+            let volumes = volumes.filter(|placed| placed.ambiguous.is_none());
+            let volumes = volumes.filter_map(|placed| match placed.record.state {
+                RecordState::Erasing { done_bytes, .. } => {
+                    let record = &placed.record;
+                    Some(next(record.uuid, false, done_bytes, record.extent.len))
+                }
+                _ => None,
+            });
+            let stores = contents.deleted_stores.iter();
+            let stores =
+                stores.map(|store| next(store.erase_guid, true, store.done_bytes, store.bytes));
+            volumes.chain(stores).find(|next| !failed(next.uuid))
         })
         .collect()
 }
 
-/// Returns the time of the earliest retry that is not due yet; None if there is none. A volume whose retry is due waits for its drive,
+/// True if a volume or a store of this uuid is known. Pure.
+fn is_known(snapshot: &Snapshot, uuid: Uuid) -> bool {
+    let contents = snapshot
+        .drives
+        .values()
+        .filter_map(|drive| drive.contents.as_ref());
+    let mut stores = contents.flat_map(|contents| &contents.deleted_stores);
+    snapshot.volumes.contains_key(&uuid) || stores.any(|store| store.erase_guid == uuid)
+}
+
+/// Returns the time of the earliest retry that is not due yet; None if there is none. One whose retry is due waits for its drive,
 /// which other events announce: it must not wake the task repeatedly. Pure.
 fn retry(failed: &BTreeMap<Uuid, Failed>, now: Instant) -> Option<Instant> {
     let later = failed.values().map(|one| one.until);
     later.filter(|until| *until > now).min()
 }
 
-/// True if a volume is not tried now because its erasing failed. Pure.
+/// True if a volume or store is not tried now because its erasing failed. Pure.
 fn rests(failed: &BTreeMap<Uuid, Failed>, uuid: Uuid, now: Instant) -> bool {
     failed.get(&uuid).is_some_and(|one| one.until > now)
 }
 
-/// Returns the byte at which the first step resumes, by the recorded progress; None: it begins again from the volume's
-/// start. Pure.
+/// Returns the byte at which the first step resumes, by the recorded progress; None: it begins again from the start.
+/// Pure.
 fn resume(noted: u64, anew: bool) -> Option<u64> {
     (!anew).then_some(noted)
 }
@@ -111,7 +130,7 @@ pub(super) fn rest(done: u64, took: Duration, limit: Option<u64>) -> Duration {
 }
 
 impl Volumes {
-    /// Erases deleted volumes until stopped. One task per drive.
+    /// Erases deleted volumes and stores until stopped. One task per drive.
     pub async fn erase_all(&self, stop: CancellationToken) {
         let mut snapshots = self.node.inventory().subscribe();
         let mut busy: BTreeSet<DriveId> = BTreeSet::new();
@@ -120,7 +139,7 @@ impl Volumes {
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
             let now = Instant::now();
-            failed.retain(|uuid, _| snapshot.volumes.contains_key(uuid));
+            failed.retain(|uuid, _| is_known(&snapshot, *uuid));
             for next in waiting(&snapshot, |uuid| rests(&failed, uuid, now)) {
                 if busy.insert(next.drive.id.clone()) {
                     let this = self.clone();
@@ -151,14 +170,17 @@ impl Volumes {
         }
     }
 
-    /// Erases a volume. Err: it failed; true if the next attempt must begin again from the volume's start.
+    /// Erases a volume or store. Err: it failed; true if the next attempt must begin again from its start.
     async fn erase_one(&self, next: Next, anew: bool) -> Result<(), bool> {
         let Next {
             drive,
             uuid,
+            is_store,
             done: first,
             total,
         } = next;
+        let volume = (!is_store).then(|| display(uuid));
+        let store = is_store.then(|| display(uuid));
         let mut from = resume(first, anew);
         let first = from.unwrap_or(0);
         // The persisted state must have the deletion before the drive's record disappears: an agent that is killed in
@@ -185,7 +207,7 @@ impl Volumes {
                             state.erasing.remove(&uuid);
                         });
                         self.node.inventory().put_contents(&drive.id, contents);
-                        tracing::info!(volume = %uuid, drive = %drive.id, bytes = total, "volume erased; its space is free");
+                        tracing::info!(volume, store, drive = %drive.id, bytes = total, "deleted volume or snapshot erased; its space is free");
                         return Ok(());
                     }
                     let moved = progress.done_bytes.saturating_sub(done);
@@ -210,13 +232,16 @@ impl Volumes {
                     tokio::time::sleep(pause).await;
                 }
                 Err(error) => {
-                    tracing::error!(volume = %uuid, drive = %drive.id, error = %drivebay_model::cause::chain(&error), "erase failed; the volume's space stays allocated, will retry");
+                    tracing::error!(volume, store, drive = %drive.id, error = %drivebay_model::cause::chain(&error), "erase failed; the space stays allocated, will retry");
                     // Data that counted as erased is not, and the drive's record says how to continue.
-                    let anew = matches!(error, RunError::Job(LayoutError::NotErased { .. }));
-                    if anew {
+                    let not_erased = matches!(error, RunError::Job(LayoutError::NotErased { .. }));
+                    if not_erased {
+                        self.node.inventory().update(|state| {
+                            state.erasing.remove(&uuid);
+                        });
                         self.reread_drive(&drive).await;
                     }
-                    return Err(anew);
+                    return Err(not_erased);
                 }
             }
         }
@@ -226,7 +251,10 @@ impl Volumes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drivebay_model::samples::{contents, drive, placed};
+    use drivebay_model::{
+        DeletedStore,
+        samples::{contents, drive, placed},
+    };
 
     #[test]
     fn a_volume_whose_erasing_failed_does_not_keep_others_of_its_drive_from_being_erased() {
@@ -249,6 +277,40 @@ mod tests {
         assert_eq!(first(&[]), Some(1));
         assert_eq!(first(&[1]), Some(2));
         assert_eq!(first(&[1, 2]), None);
+    }
+
+    #[test]
+    fn stores_of_deleted_snapshots_are_erased_after_the_volumes_of_their_drive_and_resumed() {
+        let erasing = RecordState::Erasing {
+            erase_guid: Uuid::from_u128(101),
+            done_bytes: 0,
+        };
+        let store = |n, done_bytes| DeletedStore {
+            erase_guid: Uuid::from_u128(n),
+            bytes: 9,
+            done_bytes,
+        };
+        let mut held = contents(9, 1, vec![placed(1, erasing)], 0);
+        held.deleted_stores = vec![store(2, 4), store(3, 0)];
+        let mut snapshot = Snapshot::default();
+        let on = drive("sda", DriveState::Claimed, Some(held));
+        let id = on.id.clone();
+        snapshot.drives.insert(id.clone(), on);
+        let due = |snapshot: &Snapshot, failed: &[u128]| {
+            let next = waiting(snapshot, |uuid| failed.contains(&uuid.as_u128()));
+            let next = next.into_iter().next();
+            next.map(|next| (next.uuid.as_u128(), next.is_store, next.done))
+        };
+        assert_eq!(due(&snapshot, &[]), Some((1, false, 0)));
+        assert_eq!(due(&snapshot, &[1]), Some((2, true, 4)));
+        assert_eq!(due(&snapshot, &[1, 2]), Some((3, true, 0)));
+        assert_eq!(due(&snapshot, &[1, 2, 3]), None);
+        assert!(is_known(&snapshot, Uuid::from_u128(3)));
+        assert!(!is_known(&snapshot, Uuid::from_u128(4)));
+        // The drive's finding says what to do.
+        let contents = snapshot.drives.get_mut(&id).unwrap().contents.as_mut();
+        contents.unwrap().space.zeroing = Zeroing::Fails;
+        assert_eq!(due(&snapshot, &[]), None);
     }
 
     #[test]

@@ -106,7 +106,7 @@ pub(super) fn retirement(
             _ => of.erasing_bytes += bytes,
         }
     }
-    match contents.unerased_bytes {
+    match contents.unerased_bytes() {
         0 => {}
         bytes if contents.space.zeroing == Zeroing::Fails => of.not_erased.push(format!(
             "deleted snapshots, {}: the drive does not keep zeros that are written to it",

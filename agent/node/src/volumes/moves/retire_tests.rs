@@ -1,7 +1,7 @@
 //! Answers about a drive that is to be taken out.
 
 use super::*;
-use drivebay_model::{Cordon, DriveState, Peer, PlaceState, Placed, samples};
+use drivebay_model::{Cordon, DeletedStore, DriveState, Peer, PlaceState, Placed, samples};
 
 fn old_place(n: u128, state: RecordState) -> Placed {
     let mut placed = samples::placed(n, state);
@@ -73,9 +73,14 @@ fn a_quarantined_volume_and_deleted_snapshots_keep_a_drive_in_the_building() {
     assert!(of.not_erased[0].contains("quarantine"), "{of:?}");
     let contents = drive.contents.as_mut().unwrap();
     contents.volumes.clear();
-    contents.unerased_bytes = 5;
+    contents.unmarked_bytes = 5;
+    contents.deleted_stores.push(DeletedStore {
+        erase_guid: Uuid::from_u128(7),
+        bytes: 20,
+        done_bytes: 8,
+    });
     let of = super::tests::of(&drive);
-    assert_eq!((of.erasing_bytes, of.not_erased.len()), (5, 0));
+    assert_eq!((of.erasing_bytes, of.not_erased.len()), (17, 0));
     drive.contents.as_mut().unwrap().space.zeroing = Zeroing::Fails;
     let of = super::tests::of(&drive);
     assert_eq!((of.erasing_bytes, of.not_erased.len()), (0, 1));

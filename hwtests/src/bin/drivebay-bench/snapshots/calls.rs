@@ -136,7 +136,8 @@ async fn chunk(rig: &Rig, of: &Placed) -> Result<String, Trouble> {
 async fn erased(rig: &Rig) -> Result<(), Trouble> {
     rig.erased().await;
     let begun = Instant::now();
-    while tools::run("lvs", &["--noheadings", "-o", "lv_name"])?.contains("drivebay-check-") {
+    let is_left = |lvs: &str| lvs.contains("drivebay-check-") || lvs.contains("-erasing-snap-");
+    while is_left(&tools::run("lvs", &["--noheadings", "-o", "lv_name"])?) {
         if begun.elapsed() > ERASED {
             return Err(Trouble::new("what snapshots stored is not erased"));
         }
