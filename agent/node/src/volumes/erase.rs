@@ -110,6 +110,12 @@ fn resume(noted: u64, anew: bool) -> Option<u64> {
     (!anew).then_some(noted)
 }
 
+/// True if the next attempt begins again from the start: data was found that should be erased, or this attempt had to begin again and
+/// completed no step (`from`, the byte at which its next step begins, is None). Pure.
+fn begins_again(not_erased: bool, from: Option<u64>) -> bool {
+    not_erased || from.is_none()
+}
+
 /// Returns the seconds until everything is erased, at the rate since `first` bytes were done. 0 while the rate is
 /// unknown. Pure.
 fn eta_seconds(first: u64, done: u64, total: u64, took: Duration) -> u64 {
@@ -241,7 +247,7 @@ impl Volumes {
                         });
                         self.reread_drive(&drive).await;
                     }
-                    return Err(not_erased);
+                    return Err(begins_again(not_erased, from));
                 }
             }
         }
@@ -380,6 +386,13 @@ mod tests {
     fn erasing_goes_on_at_the_note_unless_what_was_erased_is_in_doubt() {
         assert_eq!(resume(7, false), Some(7));
         assert_eq!(resume(7, true), None);
+    }
+
+    #[test]
+    fn an_erase_that_has_to_begin_again_still_has_to_after_an_attempt_without_a_step() {
+        assert!(begins_again(true, Some(7)));
+        assert!(begins_again(false, resume(7, true)));
+        assert!(!begins_again(false, Some(0)));
     }
 
     #[test]
