@@ -69,7 +69,7 @@ const FREE: Def = gauge(
 );
 const ERASING: Def = gauge(
     "drivebay_drive_erase_remaining_bytes",
-    "Bytes of deleted volumes on the drive that are not erased yet.",
+    "Bytes of deleted volumes and snapshots on the drive that are not erased yet.",
     DRIVE,
 );
 const UNZEROED: Def = gauge(
@@ -291,8 +291,9 @@ pub(super) fn put(view: &View, into: &mut Families) {
             // The snapshot's key: two devices with the same identity have different keys.
             one_drive(view, id, drive, into);
             if drive.state == DriveState::Claimed {
-                let bytes = to_erase.get(&drive.id).copied().unwrap_or(0);
-                into.put(&ERASING, &[&id.0], number(bytes));
+                let volumes = to_erase.get(&drive.id).copied().unwrap_or(0);
+                let stores = drive.contents.as_ref().map_or(0, Contents::to_erase_bytes);
+                into.put(&ERASING, &[&id.0], number(volumes + stores));
                 let unzeroed = drive.contents.iter().flat_map(Contents::unzeroed);
                 let bytes = unzeroed.map(|run| run.len).sum();
                 into.put(&UNZEROED, &[&id.0], number(bytes));

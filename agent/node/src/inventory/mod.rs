@@ -58,7 +58,7 @@ pub struct InventoryState {
     pub mounts: MountView,
     /// Conditions shown by the last sample of each volume.
     pub conditions: BTreeMap<Uuid, Vec<Condition>>,
-    /// Erase progress, by volume.
+    /// Erase progress, by volume, or by erase guid of a deleted store.
     pub erasing: BTreeMap<Uuid, Erasing>,
     /// Drives whose worker is stuck, with the reason.
     pub stuck: BTreeMap<DriveId, String>,

@@ -9,8 +9,8 @@ use super::{InventoryState, layouts};
 use crate::state::merge::{live_generations, only_on};
 use drivebay_discovery::claim::{self, Judgement};
 use drivebay_model::{
-    ClassConfig, Contents, Drive, DriveFacts, DriveHealth, DriveId, DriveState, Reject, RejectCode,
-    Stamp, units::count,
+    ClassConfig, Contents, Drive, DriveFacts, DriveHealth, DriveId, DriveState, GIB, Reject,
+    RejectCode, Stamp, units::count,
 };
 
 /// A present drive as observed. A job that changes the drive updates its contents, not the judgement: reasons against
@@ -32,7 +32,16 @@ pub struct Observed {
 pub fn derive(inventory: &InventoryState, classes: &[ClassConfig]) -> BTreeMap<DriveId, Drive> {
     let drives = inventory.drives.iter();
     let drives = drives.map(|(id, observed)| (id.clone(), by_itself(id, observed)));
-    let mut drives = drives.collect();
+    let mut drives: BTreeMap<DriveId, Drive> = drives.collect();
+    let contents = drives
+        .values_mut()
+        .filter_map(|drive| drive.contents.as_mut());
+    for store in contents.flat_map(|contents| &mut contents.deleted_stores) {
+        // Later than what was read from the drive; rounded, since each change is sent to all controllers.
+        if let Some(erasing) = inventory.erasing.get(&store.erase_guid) {
+            store.done_bytes = erasing.done_bytes / GIB * GIB;
+        }
+    }
     await_originals(inventory, &mut drives);
     refuse_copies(&mut drives);
     keep_remembered(inventory, &mut drives);

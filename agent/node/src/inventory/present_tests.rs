@@ -2,8 +2,9 @@
 
 use super::*;
 use drivebay_model::{
-    RecordState,
+    DeletedStore, RecordState,
     samples::{contents, drive, placed},
+    snapshot::Erasing,
 };
 
 fn inventory_of(drives: Vec<Drive>) -> InventoryState {
@@ -51,6 +52,29 @@ fn a_label_on_two_drives_makes_both_unusable() {
     let first = derive(&three, &[]).into_values().next().unwrap();
     assert_eq!(first.rejects[0].code, RejectCode::DuplicateIdentity);
     assert!(first.rejects[0].detail.contains("wwn-sdb"));
+}
+
+#[test]
+fn the_erase_progress_of_a_store_is_shown_in_whole_gib_as_of_the_last_step() {
+    let mut on = claimed("sda", 1);
+    let store = |n| DeletedStore {
+        erase_guid: Uuid::from_u128(n),
+        bytes: 9 * GIB,
+        done_bytes: GIB,
+    };
+    let stores = vec![store(7), store(8)];
+    on.contents.as_mut().unwrap().deleted_stores = stores;
+    let mut inventory = inventory_of(vec![on]);
+    let progress = Erasing {
+        done_bytes: 4 * GIB + 7,
+        eta_seconds: 1,
+    };
+    inventory.erasing.insert(Uuid::from_u128(7), progress);
+    let drive = derive(&inventory, &[]).into_values().next().unwrap();
+    let contents = drive.contents.unwrap();
+    let done = contents.deleted_stores.iter().map(|store| store.done_bytes);
+    assert_eq!(done.collect::<Vec<_>>(), [4 * GIB, GIB]);
+    assert_eq!(contents.to_erase_bytes(), (5 + 8) * GIB);
 }
 
 #[test]
