@@ -26,12 +26,12 @@ use std::{
 
 use drivebay_fs::jobs::{Device, GrowFs, Stage, StageMount};
 use drivebay_layout::jobs::{
-    Advance, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand, LayoutError,
-    ReadDrive, SetCordon, WipeStep,
+    Advance, Changed, Claim, Create, Delete, DropSnapshot, EraseProgress, EraseStep, Expand,
+    LayoutError, ReadDrive, SetCordon, TakeSnapshot, WipeStep,
 };
 use drivebay_model::{
-    ClaimPolicy, Contents, Cordon, DriveRef, ErasePolicy, Extent, FsType, GIB, Label, Layout, MIB,
-    Mode, Placed, Record, RecordState,
+    ClaimPolicy, Contents, Cordon, DeletedStore, DriveRef, ErasePolicy, Extent, FsType, GIB, Label,
+    Layout, MIB, Mode, Placed, Record, RecordState, SnapshotRecord, runs,
 };
 use drivebay_sys::{dm, lvm, sysfs};
 use drivebay_worker::{Context, Job};
@@ -302,6 +302,34 @@ impl Drive {
             done = progress.done_bytes;
         }
         panic!("erasing does not end");
+    }
+
+    fn take_snapshot(&self, record: &SnapshotRecord, reserve_bytes: u64) {
+        let job = TakeSnapshot {
+            drive: self.drive(),
+            record: record.clone(),
+            reserve_bytes,
+        };
+        let changed = job.run(&mut Context::silent()).unwrap();
+        assert!(changed.contents.snapshot(record.uuid).is_some());
+    }
+
+    /// Deletes a snapshot, and returns the drive's contents with the store that is to be erased.
+    fn drop_snapshot(&self, uuid: Uuid) -> (Contents, DeletedStore) {
+        let job = DropSnapshot {
+            drive: self.drive(),
+            uuid,
+        };
+        let changed = job.run(&mut Context::silent()).unwrap();
+        assert!(changed.contents.snapshot(uuid).is_none());
+        // udevd may have the store's device open for a moment.
+        assert!(soon(|| self.read(true).unwrap().unmarked_bytes == 0));
+        let contents = self.read(false).unwrap();
+        let [store] = contents.deleted_stores.as_slice() else {
+            panic!("{:?}", contents.deleted_stores)
+        };
+        let store = store.clone();
+        (contents, store)
     }
 
     fn advance(&self, uuid: Uuid, to: RecordState) -> Result<Changed, LayoutError> {
@@ -713,6 +741,119 @@ fn erasing_goes_on_where_it_was_after_a_crash_and_believes_no_tenant() {
         );
     }
     host_agrees(&drive);
+}
+
+fn snapshot_of(volume: &Placed) -> SnapshotRecord {
+    SnapshotRecord {
+        uuid: Uuid::new_v4(),
+        name: "backup".into(),
+        volume: volume.record.uuid,
+        created_at: 1,
+        size_bytes: 0,
+        mode: Mode::Block,
+        fs: None,
+        expires_at: None,
+        group: None,
+        is_complete: false,
+        is_lost: false,
+    }
+}
+
+#[test]
+fn the_store_of_a_deleted_snapshot_is_erased_in_steps_and_is_free_only_at_the_end() {
+    let Some(_turn) = turn() else { return };
+    let drive = Drive::new(6 * 1024);
+    let volume = drive.create_volume(block("db", 2 * 1024));
+    let file = File::options().write(true).open(device(&volume)).unwrap();
+    let secret = b"a tenant's secret";
+    for at in [0, GIB, 2 * GIB - MIB] {
+        file.write_all_at(secret, at).unwrap();
+    }
+    file.sync_all().unwrap();
+    let before = drive.read(true).unwrap();
+    let snapshot = snapshot_of(&volume);
+    drive.take_snapshot(&snapshot, 2 * GIB);
+    // The secrets are stored in the snapshot.
+    for at in [0, GIB, 2 * GIB - MIB] {
+        file.write_all_at(&[1; 17], at).unwrap();
+    }
+    file.sync_all().unwrap();
+    drop(file);
+    let (deleted, store) = drive.drop_snapshot(snapshot.uuid);
+    let space = runs::without(&before.free, &deleted.free);
+    assert_eq!(runs::bytes(&space), store.bytes);
+    let begins_with = || drive.bytes(space[0].start, MIB);
+    let is_there = |bytes: &[u8]| bytes.windows(secret.len()).any(|part| part == secret);
+    assert!(is_there(&begins_with()), "the snapshot stored nothing");
+
+    let mut from = 0;
+    while from < GIB + 64 * MIB {
+        let progress = drive.erase_step(store.erase_guid, from, 0).unwrap();
+        assert!(progress.finished.is_none() && progress.total_bytes == store.bytes);
+        assert!(progress.done_bytes > from);
+        from = progress.done_bytes;
+    }
+    // As if the agent had been killed: only what is on the drive counts.
+    let contents = drive.read(true).unwrap();
+    let noted = contents.deleted_stores[0].done_bytes;
+    assert!((GIB..=from).contains(&noted), "{noted} of {from}");
+    assert_eq!(contents.deleted_stores[0].erase_guid, store.erase_guid);
+    assert_eq!(contents.free, deleted.free);
+    let more = contents.free_bytes() / MIB + 1;
+    let refused = drive.create(spec("large", more)).unwrap_err();
+    assert!(
+        matches!(refused, LayoutError::NoSpace { .. }),
+        "{refused:?}"
+    );
+    let progress = drive.erase_step(store.erase_guid, 0, 0).unwrap();
+    assert!(progress.done_bytes > noted);
+
+    let erased = drive.erase(store.erase_guid);
+    assert_eq!(erased.deleted_stores, []);
+    assert_eq!(erased.free_bytes(), before.free_bytes());
+    assert!(begins_with().iter().all(|byte| *byte == 0));
+    assert_eq!(erased.volume(volume.record.uuid).unwrap().ambiguous, None);
+    host_agrees(&drive);
+    // A step that is repeated after that changes nothing.
+    let again = drive.erase_step(store.erase_guid, from, 0).unwrap();
+    assert!(again.finished.is_some());
+}
+
+#[test]
+fn a_store_that_was_not_marked_for_erasing_before_a_crash_is_marked_by_the_next_repair() {
+    let Some(_turn) = turn() else { return };
+    let drive = Drive::new(512);
+    let volume = drive.create_volume(block("db", 64));
+    let snapshot = snapshot_of(&volume);
+    drive.take_snapshot(&snapshot, 16 * MIB);
+    let (_, store) = drive.drop_snapshot(snapshot.uuid);
+    // The step before: parted from its volume, with the name of the snapshot of a check.
+    let marked = format!("drivebay-erasing-snap-{}", store.erase_guid);
+    let unmarked = format!("drivebay-check-{}", snapshot.uuid);
+    let vg = drive.vg();
+    host(&[
+        "lvrename",
+        "--devices",
+        &drive.node,
+        &vg,
+        &marked,
+        &unmarked,
+    ]);
+    let plain = drive.read(false).unwrap();
+    assert_eq!(plain.deleted_stores, []);
+    assert_eq!(plain.unmarked_bytes, store.bytes);
+    let repaired = drive.read(true).unwrap();
+    let [again] = repaired.deleted_stores.as_slice() else {
+        panic!("{repaired:?}")
+    };
+    assert_eq!((again.bytes, again.done_bytes), (store.bytes, 0));
+    assert_ne!(again.erase_guid, store.erase_guid);
+    // The old identity is gone.
+    let stale = drive.erase_step(store.erase_guid, 0, 1000).unwrap();
+    assert_eq!(stale.finished.unwrap().deleted_stores.len(), 1);
+    assert_eq!(drive.erase(again.erase_guid).deleted_stores, []);
+    drive.delete(volume.record.uuid).unwrap();
+    drive.erase(volume.record.uuid);
 }
 
 #[test]
