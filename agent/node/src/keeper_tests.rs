@@ -56,6 +56,11 @@ pub fn answers(
 
 /// `worker`: a script that is started as each drive's worker.
 pub async fn rig(worker: &str) -> Rig {
+    rig_with(worker, true).await
+}
+
+/// Like [`rig`]; with `deletes`, the keeper deletes quarantined volumes that are due, else only the test does.
+pub async fn rig_with(worker: &str, deletes: bool) -> Rig {
     let dir = tempfile::tempdir().unwrap();
     let host = HostFacts {
         hostname: "node7".into(),
@@ -94,7 +99,11 @@ pub async fn rig(worker: &str) -> Rig {
         let volumes = volumes.clone();
         move |drive, uuid| {
             let volumes = volumes.clone();
-            async move { volumes.delete_quarantined(&drive, uuid).await }
+            async move {
+                if deletes {
+                    volumes.delete_quarantined(&drive, uuid).await;
+                }
+            }
         }
     };
     let running = run(

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    keeper::tests::{Rig, rig},
+    keeper::tests::{Rig, rig, rig_with},
     state::Tombstone,
 };
 use drivebay_model::{RecordState, samples};
@@ -14,7 +14,7 @@ async fn quarantined(released: bool) -> (Rig, Uuid, String) {
 
 /// The same, with this script as the program of workers.
 async fn with_worker(script: &str, released: bool) -> (Rig, Uuid, String) {
-    let rig = rig(script).await;
+    let rig = rig_with(script, false).await;
     let placed = samples::placed(1, RecordState::New);
     let uuid = placed.record.uuid;
     let name = placed.record.name.clone();
