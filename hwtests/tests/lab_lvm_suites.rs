@@ -138,7 +138,11 @@ fn the_life_of_drives_is_the_same_on_lvm() {
     let tally = run("drives", "lvm", &OF_THE_LAYOUT);
     // Tests about a partition table give that as their reason; no other one is skipped.
     let is_of_tables = |line: &String| line.contains("it is about layout partition");
-    assert!(tally.skipped.iter().all(is_of_tables), "{:#?}", tally.skipped);
+    assert!(
+        tally.skipped.iter().all(is_of_tables),
+        "{:#?}",
+        tally.skipped
+    );
     let done = tally.passed as usize - tally.skipped.len();
     assert!(done >= 30, "{done} tests ran");
 }
