@@ -62,8 +62,7 @@ log { silent=0 verbose=0 syslog=0 prefix="" }
 "#;
 
 /// Remedy where layout `lvm` cannot be used.
-pub const INSTEAD: &str =
-    "Install what is missing on this host, or set layout = \"partition\" in the class";
+pub const INSTEAD: &str = "Install what is missing on this host, or set layout = \"partition\" in the class; then restart the agent";
 
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 

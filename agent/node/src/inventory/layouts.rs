@@ -52,7 +52,7 @@ pub fn findings(
             (0, 0) => return None,
             (_, 0) => format!("class {classes} can claim no drive: {why}. {INSTEAD}"),
             (0, _) => format!(
-                "volumes of {drives} claimed drives cannot be mounted, and are not damaged: {why}. Install what is missing on this host"
+                "volumes of {drives} claimed drives cannot be mounted, and are not damaged: {why}. Install what is missing on this host, then restart the agent"
             ),
             _ => format!(
                 "class {classes} can claim no drive, and volumes of {drives} claimed drives cannot be mounted, and are not damaged: {why}. {INSTEAD}"

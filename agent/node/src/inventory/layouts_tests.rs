@@ -59,7 +59,7 @@ fn a_host_without_lvm_has_one_finding_for_all_that_need_it() {
     assert_eq!(
         reported[0].message,
         "class \"bulk\" can claim no drive: the kernel has no device-mapper. Install what is missing on this host, or set \
-         layout = \"partition\" in the class"
+         layout = \"partition\" in the class; then restart the agent"
     );
     // Once for the node, also of volumes that are there already.
     let mut both = inventory_of(vec![claimed("a", Layout::Lvm), claimed("b", Layout::Lvm)]);
