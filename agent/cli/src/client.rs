@@ -15,7 +15,7 @@ use tonic::{Code, transport::Channel};
 
 pub const AGENT: Program = Program {
     name: "agent",
-    advice: "Start one with `drivebay-agent run --config FILE` (as root), name its socket with --socket, or see what an agent would do with `drivebay-agent claim-plan --config FILE`, which needs none",
+    advice: "Where it is a service, `systemctl status drivebay-agent` shows why it does not run. Else start one with `drivebay-agent run --config FILE` (as root), name its socket with --socket, or see what an agent would do with `drivebay-agent claim-plan --config FILE`, which needs none",
     deadline: Duration::from_secs(5),
 };
 /// Limit of a rescan, which scans every drive with a deadline of 10 s each.

@@ -40,13 +40,13 @@ pub fn judge(mode: Mode, usage: &Usage, before: &[Condition]) -> Vec<Condition> 
         // Without space XFS and btrfs cannot create inodes either: that is one condition, not two.
         return vec![Condition::new(
             FULL,
-            "no space is left in its filesystem, so its pod cannot write; delete files, or expand the volume",
+            "no space is left in its filesystem, so writes to it fail; delete files, or expand the volume",
         )];
     }
     match usage.inodes {
         Some((total, free, _)) if !enough(was(INODES), free, total, 0) => vec![Condition::new(
             INODES,
-            "its filesystem has no inodes left, so its pod can make no files; delete files, or expand the volume",
+            "its filesystem has no inodes left, so no file can be created in it; delete files, or expand the volume",
         )],
         _ => Vec::new(),
     }
