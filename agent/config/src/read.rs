@@ -37,7 +37,11 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<(T, Vec<Problem>),
     if !errors.is_empty() {
         let problem = |error: &toml::de::Error| {
             let line = error.span().map(|span| file.line(span.start));
-            let message = error.message().trim().replace('\n', ", ");
+            let mut message = error.message().trim().replace('\n', ", ");
+            let key = error.span().and_then(|span| text.get(span));
+            if let Some(key) = key.filter(|_| message == "duplicate key") {
+                message = format!("{message} {key}; each key and [section] may be there once");
+            }
             Problem::new(line, "", format!("not TOML: {message}"))
         };
         return Err(errors.iter().map(problem).collect());

@@ -385,7 +385,12 @@ fn broken_toml_is_reported_with_its_line_and_nothing_else() {
     assert!(text.starts_with("drivebay.toml:2: not TOML: "), "{text}");
     let text = mistakes("[node]\nname = 'a'\nname = 'b'\n");
     assert!(
-        text.starts_with("drivebay.toml:3: not TOML: duplicate key"),
+        text.starts_with("drivebay.toml:3: not TOML: duplicate key name; "),
+        "{text}"
+    );
+    let text = mistakes("[discovery]\nallow-loop = true\n[csi]\n[discovery]\n");
+    assert!(
+        text.starts_with("drivebay.toml:4: not TOML: duplicate key discovery; "),
         "{text}"
     );
 }
