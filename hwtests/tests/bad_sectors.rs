@@ -65,8 +65,7 @@ async fn no_bad_sector_loses_a_volume() {
         for used in [Use::Idle, Use::Mounted] {
             for (row, fault) in FAULTS.into_iter().enumerate() {
                 let is_turn = |column: usize| {
-                    restart == (row % 2 == 0)
-                        && (used == Use::Mounted) == ((row + column) % 2 == 0)
+                    restart == (row % 2 == 0) && (used == Use::Mounted) == ((row + column) % 2 == 0)
                 };
                 let specs: Vec<Spec> = places(&layout())
                     .into_iter()
