@@ -17,8 +17,8 @@ LAB_PACKAGES=(mmdebstrap apt e2fsprogs util-linux openssh-client qemu-system-x86
 # The release of Debian that its guest is.
 GUEST_SUITE=bookworm
 
-# What its guest has, besides what a running agent and the tests need.
-GUEST_PACKAGES=(linux-image-amd64 systemd-sysv udev dbus lvm2 dmsetup smartmontools nvme-cli sg3-utils
+# What its guest has, besides the kernel of its processor and what a running agent and the tests need.
+GUEST_PACKAGES=(systemd-sysv udev dbus lvm2 dmsetup smartmontools nvme-cli sg3-utils
     openssh-server iproute2 kmod procps libblkid1 libudev1 zstd fio)
 
 CSI_SANITY_VERSION=v5.5.0
@@ -269,12 +269,13 @@ guest_proxies() {
     apt-config dump 2>/dev/null | grep -E '^Acquire::https?::Proxy ' || true
 }
 
-# need_lab: builds the guest of the lab, once, and exports DRIVEBAY_LAB_IMAGE.
+# need_lab [ARCH]: builds the guest of the lab, once, and exports DRIVEBAY_LAB_IMAGE. ARCH: amd64 (default) or arm64.
 need_lab() {
     need_packages "the lab" "${LAB_PACKAGES[@]}"
+    [ "${1:-amd64}" = amd64 ] || need_packages "a guest for $1" qemu-system-arm
     CARGO_TARGET_DIR=$(realpath -m "$(target_dir)")
     export CARGO_TARGET_DIR
-    DRIVEBAY_LAB_IMAGE=$(hwtests/guest/build)
+    DRIVEBAY_LAB_IMAGE=$(hwtests/guest/build "$@")
     export DRIVEBAY_LAB_IMAGE
 }
 

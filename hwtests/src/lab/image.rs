@@ -12,6 +12,17 @@ use crate::Trouble;
 pub struct Image {
     /// Path of the directory.
     pub dir: PathBuf,
+    /// Processor that its programs are for.
+    pub processor: Processor,
+}
+
+/// Processor of an emulated computer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Processor {
+    /// x86-64.
+    Amd64,
+    /// ARM, 64 bits.
+    Arm64,
 }
 
 impl Image {
@@ -31,7 +42,17 @@ impl Image {
             ))
         };
         let dir = dir.canonicalize().map_err(missing)?;
-        Ok(Self { dir })
+        let processor = match fs::read_to_string(dir.join("arch"))?.trim() {
+            "amd64" => Processor::Amd64,
+            "arm64" => Processor::Arm64,
+            other => {
+                return Err(Trouble::new(format!(
+                    "{}: no emulator of {other}",
+                    dir.display()
+                )));
+            }
+        };
+        Ok(Self { dir, processor })
     }
 
     /// Returns the root filesystem, which must not be written.

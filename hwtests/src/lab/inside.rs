@@ -71,7 +71,20 @@ impl Guest {
         words: &[&str],
         variables: &[(&str, &str)],
     ) -> Result<Tally, Trouble> {
-        let program = built(name)?;
+        self.run_test_program(name, &built(name)?, words, variables)
+    }
+
+    /// Like [`Guest::run_test_binary`], with the path of the test program on this machine.
+    ///
+    /// # Errors
+    /// It exceeds a time limit, or ends without a result.
+    pub fn run_test_program(
+        &self,
+        name: &str,
+        program: &Path,
+        words: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Result<Tally, Trouble> {
         let sanity = target_dir()?.join("tools/csi-sanity");
         let mut all = variables.to_vec();
         let there = in_guest(&sanity).map(|path| path.display().to_string());
@@ -79,7 +92,7 @@ impl Guest {
             all.push(("CSI_SANITY", there));
         }
         let words = [&["--test-threads=1"], words].concat();
-        let script = self.script(&program, &words, &all)?;
+        let script = self.script(program, &words, &all)?;
         print_progress(format!("running {name} in the guest"));
         let mut lines = self.stream(&script)?;
         let mut tally = Tally::default();
@@ -148,12 +161,34 @@ fn built(name: &str) -> Result<PathBuf, Trouble> {
             String::from_utf8_lossy(&output.stdout).into_owned()
         }
     };
+    programs(&messages, "test")
+        .find_map(|(found, path)| (found == name).then_some(path))
+        .ok_or_else(|| Trouble::new(format!("cargo builds no test program {name}")))
+}
+
+/// Returns the unit tests of all crates: the names of the crates, and their test programs, from the cargo messages in
+/// DRIVEBAY_LAB_PROGRAMS.
+///
+/// # Errors
+/// The variable is not set, or its file cannot be read.
+pub fn unit_tests() -> Result<Vec<(String, PathBuf)>, Trouble> {
+    let file = env::var_os("DRIVEBAY_LAB_PROGRAMS")
+        .ok_or_else(|| Trouble::new("DRIVEBAY_LAB_PROGRAMS is not set: run hwtests/lab test"))?;
+    Ok(programs(&fs::read_to_string(file)?, "lib").collect())
+}
+
+/// Returns the test programs of targets of a kind ("lib", "test") from cargo's messages.
+fn programs(messages: &str, kind: &str) -> impl Iterator<Item = (String, PathBuf)> {
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|message| message["target"]["name"] == name && message["profile"]["test"] == true)
-        .find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)))
-        .ok_or_else(|| Trouble::new(format!("cargo builds no test program {name}")))
+        .filter(move |message| {
+            message["target"]["kind"][0] == kind && message["profile"]["test"] == true
+        })
+        .filter_map(|message| {
+            let name = message["target"]["name"].as_str()?.to_owned();
+            Some((name, PathBuf::from(message["executable"].as_str()?)))
+        })
 }
 
 #[cfg(test)]

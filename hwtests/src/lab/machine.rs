@@ -201,7 +201,7 @@ impl Machine {
             });
             args.extend_from_slice(&self.args);
             args.extend_from_slice(more);
-            let mut process = Process::start("qemu-system-x86_64", &args, &log)?;
+            let mut process = Process::start(self.image.processor.emulator(), &args, &log)?;
             let up = wait::poll(START_LIMIT, || match process.ended() {
                 Some(status) => Some(Err(status)),
                 None => qmp.exists().then_some(Ok(())),

@@ -70,7 +70,7 @@ pub fn booted(image: &Image) -> Result<Booted, Trouble> {
 fn fits(image: &Image) -> Result<u64, Trouble> {
     let (none, version) = (
         Path::new(""),
-        tools::run("qemu-system-x86_64", &["--version"])?,
+        tools::run(image.processor.emulator(), &["--version"])?,
     );
     let args = qemu::args(&Parts {
         image,
