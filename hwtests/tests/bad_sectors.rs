@@ -65,7 +65,8 @@ async fn no_bad_sector_loses_a_volume() {
         for used in [Use::Idle, Use::Mounted] {
             for (row, fault) in FAULTS.into_iter().enumerate() {
                 let is_turn = |column: usize| {
-                    restart == (row % 2 == 0) && (used == Use::Mounted) == ((row + column) % 2 == 0)
+                    restart == row.is_multiple_of(2)
+                        && (used == Use::Mounted) == (row + column).is_multiple_of(2)
                 };
                 let specs: Vec<Spec> = places(&layout())
                     .into_iter()
