@@ -10,7 +10,7 @@ use crate::{
     volumes::{VolumeError, Volumes},
 };
 use drivebay_config::{HostFacts, parse};
-use drivebay_model::{DriveState, Layout, RecordState, samples};
+use drivebay_model::{Drive, DriveState, Layout, RecordState, samples};
 use drivebay_worker::{Pool, PoolConfig};
 
 pub struct Rig {
@@ -25,6 +25,16 @@ pub struct Rig {
 }
 
 impl Rig {
+    /// Adds drives that are scanned; there are no others.
+    pub fn scanned(&self, drives: impl IntoIterator<Item = Drive>) {
+        self.inventory.update(|state| {
+            for drive in drives {
+                state.drives.insert(drive.id.clone(), drive.into());
+            }
+            state.ready = true;
+        });
+    }
+
     pub async fn saved_tombstones(&self) -> BTreeSet<Uuid> {
         let volumes = self.store.load().await.tombstones.volumes;
         volumes.into_keys().collect()
@@ -171,11 +181,9 @@ async fn a_drive_that_hangs_while_its_quarantined_volume_is_deleted_delays_no_wr
         quarantined_seconds: 0,
         released: true,
     };
-    rig.inventory.update(|state| {
-        state.drives.insert(drive.id.clone(), drive.into());
-        state.tombstones.volumes.insert(uuid, tombstone);
-        state.ready = true;
-    });
+    rig.inventory
+        .update(|state| state.tombstones.volumes.insert(uuid, tombstone));
+    rig.scanned([drive]);
     let waits = async {
         while !rig.pool.status().iter().any(|slot| slot.step.is_some()) {
             tokio::time::sleep(Duration::from_millis(20)).await;

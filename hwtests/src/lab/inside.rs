@@ -119,6 +119,11 @@ impl Guest {
 }
 
 impl Tally {
+    /// Returns the number of tests that passed and were not skipped.
+    pub fn ran(&self) -> u32 {
+        self.passed.saturating_sub(self.skipped.len() as u32)
+    }
+
     /// Adds a line; returns true if it was the result.
     fn read(&mut self, line: &str) -> bool {
         self.output.push_str(line);

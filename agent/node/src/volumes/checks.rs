@@ -23,7 +23,7 @@ use drivebay_fs::check::{
 use drivebay_layout::jobs::{MakeSnapshot, ReadDrive};
 use drivebay_model::{
     CheckMethod, CheckOutcome, DriveId, DriveRef, FsType, Inconclusive, LastCheck, RecordState,
-    RunningCheck, Volume, cause::chain, units::human_size,
+    RunningCheck, Volume, cause::chain,
 };
 use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::{Job, RunError, Slot};
@@ -350,20 +350,21 @@ impl Volumes {
             drive: drive.clone(),
             repair: true,
         };
-        let error = match self.node.run((&drive.id, Slot::Check), job, PART).await {
+        match self.node.run((&drive.id, Slot::Check), job, PART).await {
             Ok(contents) => {
-                let unmarked_bytes = contents.unmarked_bytes;
+                let bytes = contents.unmarked_bytes;
                 self.node.inventory().put_contents(&drive.id, contents);
-                if unmarked_bytes == 0 {
-                    return true;
+                if bytes > 0 {
+                    tracing::warn!(drive = %drive.id, bytes, "snapshots not marked for erasing yet; will retry");
                 }
-                format!("{} of snapshots are in use", human_size(unmarked_bytes))
+                bytes == 0
             }
-            Err(RunError::Stopping) => return false,
-            Err(error) => chain(&error),
-        };
-        tracing::warn!(drive = %drive.id, error, "cannot remove a check's snapshot; will retry");
-        false
+            Err(RunError::Stopping) => false,
+            Err(error) => {
+                tracing::warn!(drive = %drive.id, error = %chain(&error), "cannot mark snapshots for erasing; will retry");
+                false
+            }
+        }
     }
 
     /// Runs the tool. None: it has no result, for example because it was cancelled.

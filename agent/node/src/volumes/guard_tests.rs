@@ -29,10 +29,7 @@ async fn with_volume() -> (Rig, Volume, String) {
     let uuid = placed.record.uuid;
     let contents = samples::contents(1, 1, vec![placed], 0);
     let drive = samples::drive("sda", DriveState::Claimed, Some(contents));
-    rig.inventory.update(|state| {
-        state.drives.insert(drive.id.clone(), drive.into());
-        state.ready = true;
-    });
+    rig.scanned([drive]);
     let volume = rig.inventory.current().volumes[&uuid].clone();
     let id = format!("{uuid}@{}", rig.volumes.node().config().node_id);
     (rig, volume, id)

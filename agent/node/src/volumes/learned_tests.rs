@@ -76,10 +76,7 @@ async fn a_volume_has_what_calls_found_until_a_call_finds_otherwise() {
     let rig = rig("exit 1").await;
     let on_it = samples::contents(1, 1, vec![placed(true)], 0);
     let drive = samples::drive("sda", DriveState::Claimed, Some(on_it));
-    rig.inventory.update(|state| {
-        state.ready = true;
-        state.drives.insert(drive.id.clone(), drive.into());
-    });
+    rig.scanned([drive]);
     let uuid = Uuid::from_u128(7);
     let reasons = || {
         let snapshot = rig.inventory.current();

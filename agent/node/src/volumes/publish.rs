@@ -91,7 +91,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Runs the job. Reads the drive again when the volume's device has another name or number than recorded: an LV
+    /// Runs the job. Reads the drive again when the volume's device has another name or number than recorded, or none: an LV
     /// that was activated again, or an unused partition, which udev removes from the kernel and adds again after a
     /// writer has closed the drive.
     async fn bind(
@@ -108,6 +108,12 @@ impl Volumes {
         loop {
             let drive;
             (drive, volume) = self.reach_settled(held, &volume).await?;
+            // A scan in between saw no partition.
+            if Device::of(&volume.placed).is_none() && rereads > 0 {
+                rereads -= 1;
+                volume = self.reread_volume(&volume).await?;
+                continue;
+            }
             let (job, device) = self.publish_job(drive, &volume, request)?;
             let worker = match request.mode {
                 Mode::Mount => WorkerKey::from((&volume.drive, Slot::Foreground)),
@@ -191,6 +197,39 @@ fn other_target(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keeper::tests::rig;
+    use drivebay_model::{DriveState, RecordState, samples};
+
+    #[tokio::test]
+    async fn the_drive_of_a_volume_without_a_device_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let marker = dir.path().join("worker-started");
+        let rig = rig(&format!("touch {}; exit 1", marker.display())).await;
+        let mut placed = samples::placed(1, RecordState::Block);
+        (placed.device, placed.dev) = (None, None);
+        placed.record.mode = Mode::Block;
+        let uuid = placed.record.uuid;
+        let contents = samples::contents(1, 1, vec![placed], 0);
+        rig.scanned([samples::drive("sda", DriveState::Claimed, Some(contents))]);
+        let request = PublishRequest {
+            id: format!("{uuid}@{}", rig.volumes.node().config().node_id),
+            staging: dir.path().join("staging"),
+            target: dir.path().join("target"),
+            mode: Mode::Block,
+            fs_type: None,
+            flags: Vec::new(),
+            read_only: false,
+            exclusive: false,
+            pod: None,
+        };
+        let published = rig.volumes.publish(request).await;
+        assert!(
+            matches!(published, Err(ref error) if !matches!(error, VolumeError::DriveAway { .. })),
+            "{published:?}"
+        );
+        assert!(marker.exists(), "no job was sent to the drive");
+        rig.end().await;
+    }
 
     #[test]
     fn only_another_target_of_our_own_stops_a_single_writer() {

@@ -27,13 +27,9 @@ async fn with_worker(script: &str, released: bool) -> (Rig, Uuid, String) {
         quarantined_seconds: 0,
         released,
     };
-    rig.inventory.update(|inventory_state| {
-        inventory_state
-            .drives
-            .insert(drive.id.clone(), drive.into());
-        inventory_state.tombstones.volumes.insert(uuid, tombstone);
-        inventory_state.ready = true;
-    });
+    rig.inventory
+        .update(|state| state.tombstones.volumes.insert(uuid, tombstone));
+    rig.scanned([drive]);
     let id = format!("{uuid}@{}", rig.volumes.node().config().node_id);
     (rig, uuid, id)
 }

@@ -325,10 +325,7 @@ mod tests {
             let uuid = placed.record.uuid;
             let contents = samples::contents(1, 1, vec![placed], 0);
             let drive = samples::drive("sda", DriveState::Claimed, Some(contents));
-            rig.inventory.update(|state| {
-                state.drives.insert(drive.id.clone(), drive.into());
-                state.ready = true;
-            });
+            rig.scanned([drive]);
             let expected = rig.volumes.node().expected();
             let request = RequestedMount {
                 exclusive: Some(true),

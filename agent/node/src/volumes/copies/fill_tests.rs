@@ -22,12 +22,7 @@ async fn a_copy_whose_source_drive_is_pulled_waits_and_one_whose_snapshot_is_gon
     CopySource::Snapshot(Uuid::from_u128(10)).keep(&mut copy.record.parameters);
     let on_target = samples::contents(9, 1, vec![copy], 0);
     let target = samples::drive("sdb", DriveState::Claimed, Some(on_target));
-    rig.inventory.update(|state| {
-        state.ready = true;
-        for drive in [&source, &target] {
-            state.drives.insert(drive.id.clone(), drive.clone().into());
-        }
-    });
+    rig.scanned([source.clone(), target]);
     let uuid = Uuid::from_u128(2);
     let gone = rig.volumes.fill(uuid).await;
     assert!(matches!(gone, Err(FillError::Never(_))), "{gone:?}");

@@ -358,10 +358,7 @@ mod tests {
             let rig = rig(&worker).await;
             let drive = samples::drive("sda", DriveState::Claimed, Some(contents.clone()));
             let id = drive.id.clone();
-            rig.inventory.update(|state| {
-                state.drives.insert(id.clone(), drive.into());
-                state.ready = true;
-            });
+            rig.scanned([drive]);
             let request = NewVolume {
                 name: "pvc-1".into(),
                 class: Some("bulk".into()),

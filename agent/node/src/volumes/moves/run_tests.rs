@@ -42,13 +42,8 @@ async fn an_agent_that_stops_waits_for_a_move_that_is_being_completed() {
     };
     let to = samples::contents(9, 1, vec![target], 0);
     let to = samples::drive("sdb", DriveState::Claimed, Some(to));
-    rig.inventory.update(|state| {
-        state.ready = true;
-        for drive in [&from, &to] {
-            state.drives.insert(drive.id.clone(), drive.clone().into());
-        }
-    });
-    let record = MoveRecord::sample(from.id, to.id, MoveProgress::Requested);
+    let record = MoveRecord::sample(from.id.clone(), to.id.clone(), MoveProgress::Requested);
+    rig.scanned([from, to]);
     let requested = rig.volumes.save_moves(|all| {
         all.insert(uuid, record);
     });

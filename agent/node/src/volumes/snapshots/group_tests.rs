@@ -43,10 +43,7 @@ async fn node_with(worker: &str, layout: Layout, volumes: Vec<Placed>) -> Rig {
     let mut contents = samples::contents(1, 1, volumes, 0);
     contents.layout = layout;
     let drive = samples::drive("sda", DriveState::Claimed, Some(contents));
-    rig.inventory.update(|state| {
-        state.drives.insert(drive.id.clone(), drive.into());
-        state.ready = true;
-    });
+    rig.scanned([drive]);
     assert_eq!(rig.volumes.node().config().node_id, "node7");
     rig
 }

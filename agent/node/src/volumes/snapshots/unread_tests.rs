@@ -31,10 +31,7 @@ async fn node() -> Rig {
     let mut contents = samples::contents(1, 1, volumes, 0);
     contents.layout = Layout::Lvm;
     let drive = samples::drive("sda", DriveState::Claimed, Some(contents));
-    rig.inventory.update(|state| {
-        state.drives.insert(drive.id.clone(), drive.into());
-        state.ready = true;
-    });
+    rig.scanned([drive]);
     rig
 }
 
