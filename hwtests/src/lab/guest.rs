@@ -14,7 +14,7 @@ pub use super::ssh::{Ran, quote};
 use crate::{Trouble, wait};
 
 /// A command that a test gives no deadline has this one.
-pub const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+pub const COMMAND_LIMIT: Duration = Duration::from_secs(300);
 /// A file of some hundred MiB is copied within this.
 const COPY_LIMIT: Duration = Duration::from_secs(300);
 

@@ -12,8 +12,8 @@
 use std::ffi::OsString;
 
 use super::{
-    label::{AREA, write_area},
-    metadata::{self, Location, PvContents},
+    label::{AREA, NO_TEXT, write_area},
+    metadata::{self, PvContents},
     name, plan,
     pv::{drive_uuid_of, is_unfinished, never_complete, pv_uuid},
     session::{self, Session, lvm_error},
@@ -28,13 +28,6 @@ use crate::{
 };
 use drivebay_model::{ClaimPolicy, DriveId, Extent, Label, MIB, Zeroing, units::human_sizes};
 use drivebay_sys::{blockdev::BlockDev, lvm};
-
-/// The place of the text in the header of a metadata area without one.
-const NO_TEXT: Location = Location {
-    offset: 0,
-    size: 0,
-    checksum: 0,
-};
 
 /// Returns the label in the tags of Drivebay's VG on a drive; None if it has no such VG.
 pub(crate) fn label<D: Medium + ?Sized>(

@@ -9,7 +9,7 @@ use crate::{
     fake::FakeDrive,
     lvm::{
         label,
-        metadata::{PvHeader, checksum},
+        metadata::{Location, PvHeader, checksum},
     },
     partition::tests::coin,
 };

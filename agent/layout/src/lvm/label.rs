@@ -102,6 +102,24 @@ pub fn write_text<D: Device + ?Sized>(
     patch(dev, area.start + SECTOR as u64, rest)
 }
 
+/// The place of the text in the header of a metadata area without one.
+pub const NO_TEXT: Location = Location {
+    offset: 0,
+    size: 0,
+    checksum: 0,
+};
+
+/// Replaces the header of Drivebay's metadata area by zeros in these bytes of a drive, which were read from this offset on, if it has no
+/// text: `pvcreate` writes it before the label, so that a power failure between the two leaves it alone. Other bytes stay as they are.
+pub fn without_empty_area(offset: u64, bytes: &mut [u8]) {
+    let at = AREA.start.checked_sub(offset);
+    let at = at.and_then(|at| usize::try_from(at).ok());
+    let header = at.and_then(|at| bytes.get_mut(at..)?.get_mut(..SECTOR));
+    if let Some(header) = header.filter(|header| **header == area_header(AREA, NO_TEXT)) {
+        header.fill(0);
+    }
+}
+
 /// Writes the header of a metadata area, durably.
 pub fn write_area<D: Device + ?Sized>(dev: &D, area: Extent, location: Location) -> io::Result<()> {
     patch(dev, area.start, &area_header(area, location))

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{Blankness, remains};
-use crate::device;
+use crate::{device, lvm::label};
 use drivebay_model::{GIB, MIB};
 use drivebay_sys::direct::{ALIGN, Aligned};
 
@@ -57,8 +57,8 @@ pub(super) fn plan(size: u64) -> Vec<(u64, u64)> {
 /// Offset of a failed read, and its error.
 pub(super) type Unreadable = (u64, io::Error);
 
-/// Reads every run, and stops at the first byte that is not zero. Calls `step` with the offset
-/// before each read.
+/// Reads every run, and stops at the first byte that is not zero, except what a claim that was
+/// interrupted before its label leaves. Calls `step` with the offset before each read.
 pub(super) fn sample(
     size: u64,
     mut step: impl FnMut(u64),
@@ -71,6 +71,7 @@ pub(super) fn sample(
             buffer = Aligned::new(len as usize);
         }
         read(offset, &mut buffer).map_err(|error| (offset, error))?;
+        label::without_empty_area(offset, buffer.bytes_mut());
         if let Some(at) = device::nonzero(buffer.bytes()) {
             return Ok(Blankness::DataAt(offset + at as u64));
         }
@@ -83,6 +84,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{device::Medium, fake::FakeDrive, lvm::metadata};
 
     fn sample_image(image: &[u8]) -> Blankness {
         let read = |at: u64, buffer: &mut Aligned| {
@@ -111,6 +113,31 @@ mod tests {
             image[at] = 1;
             assert_eq!(sample_image(&image), Blankness::DataAt(at as u64));
         }
+    }
+
+    #[test]
+    fn the_header_of_a_metadata_area_without_a_text_is_no_data_and_every_other_one_is() {
+        let drive = FakeDrive::new(64 * MIB, 512);
+        let image = |drive: &FakeDrive| {
+            let mut image = vec![0; 64 * MIB as usize];
+            drive.read_at(0, &mut image).unwrap();
+            sample_image(&image)
+        };
+        label::write_area(&drive, label::AREA, label::NO_TEXT).unwrap();
+        assert_eq!(image(&drive), Blankness::Blank);
+        // A byte of it, and one beside it.
+        for at in [label::AREA.start + 7, label::AREA.start + 512] {
+            drive.rot(at, 1);
+            assert!(matches!(image(&drive), Blankness::DataAt(_)), "{at}");
+            drive.rot(at, 1);
+        }
+        let text = metadata::Location {
+            offset: 512,
+            size: 100,
+            checksum: 7,
+        };
+        label::write_area(&drive, label::AREA, text).unwrap();
+        assert!(matches!(image(&drive), Blankness::DataAt(_)));
     }
 
     #[test]
