@@ -54,7 +54,7 @@ use drivebay_node::{
     state::{Store, underway::Underway},
     volumes::Volumes,
 };
-use drivebay_sys::{clock::unix_seconds, offload::offload, statefile, tool_namespace};
+use drivebay_sys::{clock::unix_seconds, offload::offload, process, statefile, tool_namespace};
 
 /// Quiet time that ends a batch of kernel events.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -106,6 +106,10 @@ pub enum AppError {
 
 /// Runs the agent until SIGTERM or SIGINT.
 pub fn run(config: Config, options: RunOptions) -> ExitCode {
+    // Workers inherit it.
+    if let Err(error) = process::keep_memory_out_of_core_dumps() {
+        tracing::warn!(%error, "a core dump of this process would hold its memory, and with it secrets of encrypted volumes");
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -58,6 +58,7 @@ table![
     fs::jobs::Hold,
     fs::jobs::Publish,
     fs::jobs::Unmount,
+    fs::jobs::CloseMapping,
     fs::jobs::Stats,
     fs::jobs::GrowFs,
     worker::read::ReadSample,

@@ -2,12 +2,18 @@
 
 #![forbid(unsafe_code)]
 
-use std::process::ExitCode;
+use std::{alloc::System, process::ExitCode};
 
 use drivebay_agent::{app, jobs};
 use drivebay_cli::{self as cli, Cli, Command, RunArgs};
 use drivebay_config as config;
 use drivebay_worker as worker;
+use zeroizing_alloc::ZeroAlloc;
+
+/// Zeroes memory when it is freed. The secret of an encrypted volume passes through buffers of gRPC, of the protocol of workers and of this
+/// program, none of which would do that by itself.
+#[global_allocator]
+static ALLOCATOR: ZeroAlloc<System> = ZeroAlloc(System);
 
 fn main() -> ExitCode {
     if let Some(code) = worker::child::if_worker(jobs::dispatch) {

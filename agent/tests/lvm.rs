@@ -1385,6 +1385,7 @@ fn staged(drive: &Drive, uuid: Uuid, path: &Path) -> drivebay_fs::jobs::Staged {
             xfs_retry_forever: false,
         }),
         may_repair: true,
+        secret: None,
     }
     .run(&mut Context::silent())
     .unwrap()
@@ -1425,6 +1426,7 @@ fn every_filesystem_is_staged_in_one_process_and_grown_while_it_is_mounted() {
         assert_eq!(ran, ["lvextend"]);
         let (_, ran) = counted(|| {
             GrowFs {
+                encryption: None,
                 drive: drive.drive(),
                 uuid,
                 path: dir.path().to_owned(),

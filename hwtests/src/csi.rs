@@ -353,11 +353,27 @@ impl Csi {
         staging: &Path,
         capability: &VolumeCapability,
     ) -> Result<(), Status> {
+        self.stage_with(id, staging, capability, &[]).await
+    }
+
+    /// NodeStageVolume with secrets, after creating the staging directory.
+    ///
+    /// # Errors
+    /// The status of the answer.
+    pub async fn stage_with(
+        &self,
+        id: &str,
+        staging: &Path,
+        capability: &VolumeCapability,
+        secrets: &[(&str, &str)],
+    ) -> Result<(), Status> {
         (self.make_dir)(staging)?;
+        let word = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let request = wire::NodeStageVolumeRequest {
             volume_id: id.to_owned(),
             staging_target_path: text(staging),
             volume_capability: Some(capability.clone()),
+            secrets: secrets.iter().map(word).collect(),
             ..Default::default()
         };
         self.node().node_stage_volume(request).await.map(drop)

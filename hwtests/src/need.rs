@@ -16,6 +16,8 @@ pub enum Need {
     Tool(&'static str),
     /// A filesystem that the kernel can mount.
     Filesystem(&'static str),
+    /// Device-mapper, with dm-crypt.
+    Crypt,
     /// A capability that root may lack, as in most containers: its name and its bit.
     Capability(&'static str, u32),
     /// Network namespaces, and permission to create them.
@@ -70,6 +72,12 @@ impl Need {
             ),
             Self::Filesystem(name) if !kernel_has("/proc/filesystems", name, name) => {
                 missing(true, format!("this kernel cannot mount {name}"))
+            }
+            Self::Crypt
+                if !(kernel_has("/proc/misc", "device-mapper", "dm_mod")
+                    && fs::exists("/dev/mapper/control").unwrap_or(false)) =>
+            {
+                missing(true, "this kernel has no device-mapper".to_owned())
             }
             // Treated like a missing kernel feature, since no package helps.
             Self::Capability(name, bit) if !capable(bit) => {
@@ -258,6 +266,9 @@ macro_rules! need {
     };
     (@list [$($done:expr,)*] network $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Network,] $($($rest)*)?)
+    };
+    (@list [$($done:expr,)*] crypt $(, $($rest:tt)*)?) => {
+        $crate::need!(@list [$($done,)* $crate::need::Need::Crypt,] $($($rest)*)?)
     };
     (@list [$($done:expr,)*] sanity $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Sanity,] $($($rest)*)?)

@@ -368,8 +368,18 @@ async fn a_call_that_is_cut_in_the_middle_happened_or_did_not_and_torn_metadata_
         },
     };
     // As many as there are drives, so that all of them fit one round.
+    // By then LVM has written the header of its metadata area, and no label.
+    let claim = Moment {
+        write: 3,
+        keep: 1.0,
+        seed: 1,
+    };
     let mut plans = vec![
-        plan("lvm", Op::Claim, 4, 1),
+        Plan {
+            layout: "lvm",
+            op: Op::Claim,
+            moment: claim,
+        },
         plan("partition", Op::Claim, 3, 1),
     ];
     // After the agent's own writes, LVM writes its text, then the header twice, and flushes: after the second header the medium can have the

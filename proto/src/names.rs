@@ -50,8 +50,15 @@ pub const COPY_UNREADABLE_FAIL: &str = "fail";
 /// Value of [`PARAM_COPY_UNREADABLE`]: the volume has zeros in their place.
 pub const COPY_UNREADABLE_ZEROS: &str = "zeros";
 
+/// StorageClass parameter: encryption of the volume. Absent: it is not encrypted.
+pub const PARAM_ENCRYPTION: &str = "encryption";
+/// Value of [`PARAM_ENCRYPTION`]: LUKS2, opened by the secret that a stage call brings.
+pub const ENCRYPTION_LUKS2: &str = "luks2";
+/// Key of the secret by which a volume is opened, in the secrets of a stage call.
+pub const SECRET_PASSPHRASE: &str = "passphrase";
+
 /// Every parameter CreateVolume accepts.
-pub const PARAMETERS: [&str; 7] = [
+pub const PARAMETERS: [&str; 8] = [
     PARAM_CLASS,
     PARAM_FS_TYPE,
     PARAM_MKFS_OPTIONS,
@@ -59,7 +66,11 @@ pub const PARAMETERS: [&str; 7] = [
     PARAM_ANTI_AFFINITY_PATTERN,
     PARAM_ANTI_AFFINITY,
     PARAM_COPY_UNREADABLE,
+    PARAM_ENCRYPTION,
 ];
+
+/// Among the parameters that are kept with an encrypted volume, the UUID of its LUKS2 header.
+pub const KEPT_ENCRYPTION_HEADER: &str = "encryptionHeader";
 
 /// Among the parameters that are kept with a volume, the group it belongs to. Not one that a StorageClass can have. It is
 /// there, and not in a field of its own, because every release keeps and compares a volume's parameters.

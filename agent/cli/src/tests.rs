@@ -706,6 +706,7 @@ fn plan() -> (config::Config, Vec<Scanned>) {
     claimed.seen.contents = Some(Contents {
         layout: drivebay_model::Layout::Partition,
         sequence: 1,
+        read_at: Default::default(),
         label: Label {
             drive_uuid: uuid::Uuid::nil(),
             cluster: "default".into(),

@@ -22,7 +22,7 @@ pub fn subject(snapshot: &Snapshot, report: &Report) -> Option<Subject> {
     let named = snapshot
         .volumes
         .values()
-        .find(|volume| volume.placed.device.as_deref() == Some(report.device.as_str()));
+        .find(|volume| volume.placed.offset_of(&report.device).is_some());
     if let Some(volume) = named {
         return Some(Subject {
             drive: volume.drive.clone(),
@@ -47,8 +47,10 @@ pub fn subject(snapshot: &Snapshot, report: &Report) -> Option<Subject> {
 /// none of our drives. The unreadable sectors may come after the start of the request.
 pub fn place(snapshot: &Snapshot, report: &Report) -> Option<(DriveId, u64)> {
     let at = report.sector?.checked_mul(SECTOR)?;
-    let of_device = |volume: &&Volume| volume.placed.device.as_deref() == Some(&report.device);
-    if let Some(volume) = snapshot.volumes.values().find(of_device) {
+    let offset = |volume: &'_ Volume| volume.placed.offset_of(&report.device);
+    let mut volumes = snapshot.volumes.values();
+    if let Some((volume, from)) = volumes.find_map(|volume| Some((volume, offset(volume)?))) {
+        let at = at.checked_add(from)?;
         let mut offset = 0;
         for piece in volume.placed.lies_at() {
             if at - offset < piece.len {

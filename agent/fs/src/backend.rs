@@ -13,7 +13,7 @@ use drivebay_layout::{
     jobs::{Changed, LayoutError},
     layout,
 };
-use drivebay_model::{Cause, Contents, DriveRef, RecordState, Signatures};
+use drivebay_model::{Cause, Contents, DriveRef, RecordState, Secret, Signatures};
 use drivebay_sys::{
     blkid,
     cmd::{self, CmdError, Output, Tool},
@@ -36,6 +36,10 @@ pub trait StageBackend: Sync {
     fn probe(&self, node: &Path) -> Result<Signatures, Cause>;
     /// Runs a tool until it ends.
     fn run(&self, tool: &Tool) -> Result<Output, CmdError>;
+    /// Runs a tool that reads the secret from its standard input until it ends.
+    fn run_with_secret(&self, tool: &Tool, secret: &Secret) -> Result<Output, CmdError> {
+        cmd::run_with_input(tool, secret.expose())
+    }
 }
 
 /// Flushes the volume's device to the drive, and probes it again.

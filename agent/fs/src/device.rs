@@ -12,7 +12,7 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use super::jobs::{Device, FsError};
 use drivebay_layout::jobs::SnapshotDevice;
-use drivebay_model::{Cause, DriveRef, Placed, units::human_sizes};
+use drivebay_model::{Cause, DriveRef, Placed, encryption::HEADER_BYTES, units::human_sizes};
 pub use drivebay_sys::path::node;
 use drivebay_sys::{
     attribute,
@@ -57,15 +57,25 @@ pub fn bytes(device: &Device) -> Result<u64, FsError> {
     size(&device.name)
 }
 
-/// Returns the device of a volume; errs if the kernel does not have it.
+/// Returns the device of a volume that is mounted and published; errs if the kernel does not have it, or if an encrypted volume is not open.
 pub fn of(drive: &DriveRef, placed: &Placed) -> Result<Device, FsError> {
-    Device::of(placed).ok_or_else(|| FsError::Io {
+    match Device::of(placed) {
+        Some(device) => Ok(device),
+        None if placed.record.encryption().is_some() => Err(FsError::NotOpen {
+            uuid: placed.record.uuid,
+        }),
+        None => Err(absent(drive, placed)),
+    }
+}
+
+fn absent(drive: &DriveRef, placed: &Placed) -> FsError {
+    FsError::Io {
         what: format!("finding the device of volume {} on", placed.record.uuid),
         path: drive.node().display().to_string(),
         source: Cause::text(
             "the kernel does not have it (is the drive being used by something else?)",
         ),
-    })
+    }
 }
 
 /// Opens a volume's device, and then verifies that it is the expected one, on this drive. While it is open, the kernel
@@ -85,9 +95,27 @@ pub fn hold(drive: &DriveRef, placed: &Placed) -> Result<File, FsError> {
         ));
     }
     is_meant(&device)?;
-    let bytes = size(&device.name)?;
-    is_of_record(&device, drive, placed, bytes)?.map_err(|(actual, _)| another(&device, actual))?;
+    is_used_device(&device, drive, placed)?.map_err(|(actual, _)| another(&device, actual))?;
     Ok(file)
+}
+
+/// Verifies that an open device is the one of this volume that is mounted and published, where its record says.
+fn is_used_device(
+    device: &Device,
+    drive: &DriveRef,
+    placed: &Placed,
+) -> Result<Result<(), Wrong>, FsError> {
+    let own = Device::own(placed).ok_or_else(|| absent(drive, placed))?;
+    let own_bytes = size(&own.name)?;
+    if let Some(encryption) = placed.record.encryption() {
+        let mapped = dm::read(Path::new("/sys"), &device.name)
+            .map_err(|error| io_error("looking at", &node(&device.name), error))?;
+        if let Err(wrong) = mapping(&mapped, &own.name, &encryption.dm_uuid(), own_bytes) {
+            return Ok(Err(wrong));
+        }
+        is_meant(&own)?;
+    }
+    is_of_record(&own, drive, placed, own_bytes)
 }
 
 /// Errs with `NotHere` unless name, number and device-mapper uuid still belong together.
@@ -140,11 +168,32 @@ fn size(device: &str) -> Result<u64, FsError> {
     Ok(sectors * 512)
 }
 
-/// Opens a volume's device read-only and verifies: the node's number; that sysfs has it as a partition of this drive, with
+/// Opens the device of a volume that is mounted and published: the mapped one of an encrypted volume, else its own.
+pub fn open_used(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
+    match placed.record.encryption() {
+        Some(_) => open_mapped(drive, placed),
+        None => open(drive, placed),
+    }
+}
+
+/// Opens the mapped device of an encrypted volume, as `open` does a volume's own. Errs with `NotOpen` if there is none.
+pub fn open_mapped(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
+    let device = of(drive, placed)?;
+    let file = hold(drive, placed)?;
+    Ok(Partition {
+        node: node(&device.name),
+        bytes: size(&device.name)?,
+        dev: device.dev,
+        device: device.name,
+        file,
+    })
+}
+
+/// Opens a volume's own device read-only, its partition or LV, and verifies: the node's number; that sysfs has it as a partition of this drive, with
 /// start and size of the record, or as the expected LV, on this drive alone, with the record's size. Errs with `Unexpected`
 /// otherwise.
 pub fn open(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
-    let meant = of(drive, placed)?;
+    let meant = Device::own(placed).ok_or_else(|| absent(drive, placed))?;
     let (device, dev) = (&meant.name, meant.dev);
     let node = node(device);
     let wrong = |(actual, expected): Wrong| FsError::Unexpected {
@@ -268,6 +317,34 @@ fn partition(
         ));
     }
     Ok(())
+}
+
+/// Verifies that a device-mapper device is the mapped one of this uuid, over this device of so many bytes alone, and not suspended. It may be
+/// smaller than that leaves room for, while the volume is expanded. Pure.
+fn mapping(mapped: &DmDevice, own: &str, dm_uuid: &str, own_bytes: u64) -> Result<(), Wrong> {
+    let most = own_bytes.saturating_sub(HEADER_BYTES);
+    let wrong = |actual: String, expected: String| Err((actual, expected));
+    match mapped {
+        DmDevice { uuid, .. } if uuid != dm_uuid => wrong(
+            format!("a device with the dm uuid {uuid:?}"),
+            format!("the dm uuid {dm_uuid}"),
+        ),
+        DmDevice { slaves, .. } if slaves != &[own] => wrong(
+            format!("a device on [{}]", slaves.join(", ")),
+            format!("a device on {own} alone"),
+        ),
+        DmDevice {
+            suspended: true, ..
+        } => wrong(
+            "a suspended device: reading it would wait for `dmsetup resume`".into(),
+            "one that takes IO".into(),
+        ),
+        DmDevice { size_bytes, .. } if *size_bytes > most => {
+            let [size, most] = human_sizes([*size_bytes, most]);
+            wrong(format!("a device with {size}"), format!("at most {most}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Verifies that a device-mapper device is this LV, on this drive alone, not suspended, and of the right size. Pure.

@@ -4,7 +4,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use drivebay_layout::jobs::LayoutError;
-use drivebay_model::{Cause, FsType};
+use drivebay_model::{
+    Cause, FsType,
+    names::{PARAM_ENCRYPTION, SECRET_PASSPHRASE},
+};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum FsError {
@@ -146,6 +149,53 @@ pub enum FsError {
         path: String,
         #[source]
         source: Cause,
+    },
+    /// The volume is encrypted, and no secret was given.
+    #[error(
+        "volume {uuid} is encrypted and the call has no secret {key:?}; name a secret that has it in the StorageClass (csi.storage.k8s.io/node-stage-secret-name and -namespace)",
+        key = SECRET_PASSPHRASE
+    )]
+    NoSecret { uuid: Uuid },
+    /// A secret was given for a volume that is not encrypted.
+    #[error(
+        "volume {uuid} is not encrypted, and the call has a secret {key:?} for it; what is encrypted is decided when a volume is created, by the parameter {parameter:?} of its StorageClass: create another volume and copy the data, or remove the secret",
+        key = SECRET_PASSPHRASE,
+        parameter = PARAM_ENCRYPTION
+    )]
+    NotEncrypted { uuid: Uuid },
+    /// No key slot of the volume opens with the secret. The volume is whole.
+    #[error(
+        "the secret {key:?} does not open volume {uuid}; its data is whole, and opens with the secret that the volume was first staged with",
+        key = SECRET_PASSPHRASE
+    )]
+    WrongSecret { uuid: Uuid },
+    /// The encrypted volume has no mapped device, since it was not staged, or not with its secret.
+    #[error("volume {uuid} is encrypted and not open; stage it with its secret")]
+    NotOpen { uuid: Uuid },
+    /// The volume was in use, and its header is gone or damaged. Nothing is written.
+    #[error(
+        "the encryption header of volume {uuid} on {device} is {what}; it is NOT made again, since that would destroy the key. Look at dmesg and at `cryptsetup luksDump {device}`; without its header the volume can only be restored from a backup"
+    )]
+    HeaderDamaged {
+        uuid: Uuid,
+        device: String,
+        what: String,
+    },
+    #[error("cryptsetup {action} of {device} failed: {output}")]
+    Cryptsetup {
+        action: String,
+        device: String,
+        /// Output of the program, shortened.
+        output: String,
+    },
+    /// The mapped device of an encrypted volume is open.
+    #[error(
+        "encrypted volume {uuid} cannot be closed: {device} is open; unmount it, and end what has it open"
+    )]
+    MappingInUse {
+        uuid: Uuid,
+        /// Name in /dev/mapper.
+        device: String,
     },
     /// A mount option is refused, by name or by the kernel.
     #[error("option {option:?} is refused: {why}")]

@@ -2,7 +2,7 @@
 
 use super::{
     backend::StageBackend,
-    device, grow,
+    crypt, device, grow,
     jobs::{FsError, GrowFs, Grown},
     kind, mounts,
     staging::mount_info_error,
@@ -18,6 +18,9 @@ pub(super) fn grow(
     job: &GrowFs,
     context: &mut Context,
 ) -> Result<Grown, FsError> {
+    if let Some(encryption) = job.encryption {
+        crypt::grow(backend, encryption, &job.device.name, context)?;
+    }
     let device_bytes = device::bytes(&job.device)?;
     if job.block {
         return Ok(Grown {

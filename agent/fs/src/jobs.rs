@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use super::error::FsError;
-use drivebay_model::{Contents, DriveRef, FsType, Placed};
+use drivebay_model::{Contents, DriveRef, Encryption, FsType, Placed, Secret};
 
 /// Makes a volume usable: verifies its device, makes a filesystem if (and only if) none was ever made, mounts it (which
 /// replays the journal), and grows it. The record of a block volume is moved to `Block`.
@@ -16,6 +16,8 @@ pub struct Stage {
     pub uuid: Uuid,
     /// None for a block volume: nothing is mounted.
     pub mount: Option<StageMount>,
+    /// Opens an encrypted volume. Another one has none.
+    pub secret: Option<Secret>,
     /// A filesystem that must be repaired first is repaired, without a limit of time. If false, errs with `NeedsRepair`.
     pub may_repair: bool,
 }
@@ -141,8 +143,19 @@ pub struct Device {
 }
 
 impl Device {
-    /// Returns the device of a volume; None if the kernel does not have it.
+    /// Returns the device of a volume that is mounted and published; None if the kernel does not have it, or an encrypted volume is not
+    /// open.
     pub fn of(placed: &Placed) -> Option<Self> {
+        let (name, dev) = placed.used_device()?;
+        Some(Self {
+            name: name.to_owned(),
+            dev,
+            dm_uuid: placed.used_dm_uuid(),
+        })
+    }
+
+    /// Returns the partition or LV of a volume; None if the kernel does not have it.
+    pub fn own(placed: &Placed) -> Option<Self> {
         Some(Self {
             name: placed.device.clone()?,
             dev: placed.dev?,
@@ -195,8 +208,17 @@ pub struct GrowFs {
     /// Path where it is mounted (staging or target path).
     pub path: PathBuf,
     pub device: Device,
+    /// Encrypted volume: its mapped device, `device`, is grown first.
+    pub encryption: Option<Encryption>,
     /// Block volume: only returns the device's size.
     pub block: bool,
+}
+
+/// Removes the mapped device of an encrypted volume that is unstaged. Reads nothing from the drive. Runs in the unmount slot.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CloseMapping {
+    pub uuid: Uuid,
+    pub encryption: Encryption,
 }
 
 /// Result of [GrowFs]: the filesystem is as large as its tool makes it on the device. A raw volume is not changed.

@@ -20,7 +20,7 @@ use super::{
 };
 use drivebay_layout::{jobs::LayoutError, layout};
 use drivebay_model::{
-    DriveRef, Extent, FsType,
+    DriveRef, Extent, FsType, runs,
     unreadable::{Holds, LocatedPiece},
 };
 use drivebay_sys::{mountinfo, path::Directory};
@@ -69,7 +69,7 @@ impl Job for Locate {
             uuid: self.uuid,
         };
         let placed = contents.volume(self.uuid).ok_or_else(unknown)?;
-        let partition = device::open(&self.drive, placed)?;
+        let partition = device::open_used(&self.drive, placed)?;
         let until = Instant::now() + Duration::from_millis(self.limit_ms);
         let mut work = Work {
             until,
@@ -81,9 +81,32 @@ impl Job for Locate {
             Some(at) => Some(mounted(at, &partition)?),
             None => None,
         };
-        let located = kind::of(self.fs_type).locate(&mut work, &self.pieces, mounted.as_ref());
-        Ok(answer(&self.pieces, located))
+        let (header, pieces) = behind_header(&self.pieces, placed.record.header_bytes());
+        let located = kind::of(self.fs_type).locate(&mut work, &pieces, mounted.as_ref());
+        let offset = placed.record.header_bytes();
+        let located = located.into_iter().map(|(piece, holds)| {
+            let start = piece.start.saturating_add(offset);
+            (Extent { start, ..piece }, holds)
+        });
+        let of_header = "the header of an encrypted volume";
+        let header = header.into_iter().map(|piece| (piece, cannot(of_header)));
+        Ok(answer(&self.pieces, header.chain(located).collect()))
     }
+}
+
+/// Splits pieces of a volume at the end of its header. Returns those of the header, and the others relative to its end. Pure.
+fn behind_header(pieces: &[Extent], header_bytes: u64) -> (Vec<Extent>, Vec<Extent>) {
+    let header = Extent {
+        start: 0,
+        len: header_bytes,
+    };
+    let within = pieces.iter().filter_map(|piece| piece.overlap(header));
+    let behind = runs::without(pieces, &[header]);
+    let behind = behind.into_iter().map(|piece| Extent {
+        start: piece.start - header_bytes,
+        ..piece
+    });
+    (within.collect(), behind.collect())
 }
 
 /// Returns all requested pieces, sorted. Contents beyond the limit are unknown: left out, a piece would count as still being
@@ -144,6 +167,17 @@ fn mounted(at: &Path, partition: &Partition) -> Result<Directory, FsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_lies_behind_a_header_is_looked_up_relative_to_its_end() {
+        let extent = |start, len| Extent { start, len };
+        let pieces = [extent(10, 5), extent(90, 20), extent(200, 7)];
+        let (header, behind) = behind_header(&pieces, 100);
+        assert_eq!(header, [extent(10, 5), extent(90, 10)]);
+        assert_eq!(behind, [extent(0, 10), extent(100, 7)]);
+        let plain = behind_header(&pieces, 0);
+        assert_eq!(plain, (vec![], pieces.to_vec()));
+    }
 
     #[test]
     fn what_is_beyond_the_bounds_is_answered_as_not_known() {

@@ -2,10 +2,10 @@
 
 use super::{
     backend::Real,
-    device, growing,
+    crypt, device, growing,
     jobs::{
-        FsError, GrowFs, Grown, Hold, Publish, Published, Stage, Staged, Stats, Unmount, Unmounted,
-        Usage,
+        CloseMapping, FsError, GrowFs, Grown, Hold, Publish, Published, Stage, Staged, Stats,
+        Unmount, Unmounted, Usage,
     },
     publish, staging, unmount, usage,
 };
@@ -46,6 +46,17 @@ impl Job for Unmount {
     type Error = FsError;
     fn run(self, context: &mut Context) -> Result<Unmounted, FsError> {
         unmount::unmount(&self, context)
+    }
+}
+
+impl Job for CloseMapping {
+    const NAME: &'static str = "close-mapping";
+    /// True if there was one.
+    type Answer = bool;
+    type Error = FsError;
+    fn run(self, context: &mut Context) -> Result<bool, FsError> {
+        context.step("removing a mapped device");
+        crypt::close(self.uuid, self.encryption)
     }
 }
 

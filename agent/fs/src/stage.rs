@@ -324,7 +324,7 @@ pub fn is_exactly(signatures: &[Signature], fs_type: FsType, fs_uuid: Uuid) -> b
     matches!(signatures, [one] if one.kind == fs_type.as_str() && Uuid::parse_str(&one.uuid) == Ok(fs_uuid))
 }
 
-fn describe(signatures: &[Signature]) -> String {
+pub(super) fn describe(signatures: &[Signature]) -> String {
     if signatures.is_empty() {
         return "something that could not be named".to_owned();
     }

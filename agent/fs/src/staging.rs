@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::{
     backend::StageBackend,
     copied,
+    crypt::{self, Opening},
     device::{self, Partition, path_error},
     grow, hints,
     jobs::{Device, FsError, Growth, Stage, StageMount, Staged},
@@ -26,8 +27,11 @@ use super::{
     tools,
 };
 use drivebay_layout::jobs::LayoutError;
-use drivebay_model::{Cause, Contents, FsType, Mode, Placed, RecordState, copied::copied_fs};
+use drivebay_model::{
+    Cause, Contents, FsType, Mapping, Mode, Placed, RecordState, copied::copied_fs,
+};
 use drivebay_sys::{
+    clock::since_boot,
     kmsg, mount,
     mountinfo::{self, MountEntry},
     path::{self, Kind},
@@ -114,6 +118,7 @@ fn block(
     contents: Contents,
     context: &mut Context,
 ) -> Result<Staged, FsError> {
+    let mut contents = contents;
     let placed = find(&contents, job)?;
     let incompatible = |is: String| FsError::Incompatible {
         uuid: job.uuid,
@@ -123,7 +128,13 @@ fn block(
     if placed.record.mode != Mode::Block {
         return Err(incompatible("a mount volume".to_owned()));
     }
-    match &placed.record.state {
+    let state = placed.record.state.clone();
+    if matches!(state, RecordState::Block | RecordState::New)
+        && let Some(partition) = open_encrypted(backend, job, placed, true, context)?
+    {
+        keep_mapping(&mut contents, job.uuid, &partition);
+    }
+    match &state {
         // Publishing uses the current device from there.
         RecordState::Block => Ok(Staged {
             contents,
@@ -142,6 +153,47 @@ fn block(
             })
         }
         other => Err(incompatible(format!("recorded as {other:?}"))),
+    }
+}
+
+/// Opens an encrypted volume, and returns its mapped device; None: it is not encrypted. Errs if the job has a secret for a volume that is not
+/// encrypted, or none for one that is.
+fn open_encrypted(
+    backend: &dyn StageBackend,
+    job: &Stage,
+    placed: &Placed,
+    may_format: bool,
+    context: &mut Context,
+) -> Result<Option<Partition>, FsError> {
+    let uuid = job.uuid;
+    match (placed.record.encryption(), &job.secret) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(FsError::NotEncrypted { uuid }),
+        (Some(_), None) => Err(FsError::NoSecret { uuid }),
+        (Some(encryption), Some(secret)) => {
+            let opening = Opening {
+                backend,
+                drive: &job.drive,
+                placed,
+                encryption,
+                secret,
+                may_format,
+            };
+            crypt::open(&opening, context).map(Some)
+        }
+    }
+}
+
+/// Adds the mapped device to the contents, which were read before it was there.
+fn keep_mapping(contents: &mut Contents, uuid: Uuid, partition: &Partition) {
+    // Later than any reading without it.
+    contents.read_at = since_boot().into();
+    let mut volumes = contents.volumes.iter_mut();
+    if let Some(placed) = volumes.find(|placed| placed.record.uuid == uuid) {
+        placed.mapping = Some(Mapping {
+            device: partition.device.clone(),
+            dev: partition.dev,
+        });
     }
 }
 
@@ -212,8 +264,8 @@ impl<'a> Staging<'a> {
         let here: Vec<_> = here.iter().collect();
         let plan = plan_mount(&here, &self.wanted, |entry| {
             placed
-                .dev
-                .is_some_and(|dev| mounts::is_mount_of(entry, dev))
+                .used_device()
+                .is_some_and(|(_, dev)| mounts::is_mount_of(entry, dev))
         });
         match plan {
             MountPlan::Conflict(how) => Err(FsError::Conflict {
@@ -222,11 +274,22 @@ impl<'a> Staging<'a> {
             }),
             MountPlan::Nothing => self.already(placed, context),
             MountPlan::Remount => {
-                let device = placed.device.clone().unwrap_or_default();
-                self.mount_syscall(&device, libc::MS_REMOUNT, context)?;
+                let device = placed.used_device().map_or("", |(name, _)| name);
+                self.mount_syscall(device, libc::MS_REMOUNT, context)?;
                 self.already(placed, context)
             }
-            MountPlan::Mount => self.stage_device(placed, context),
+            MountPlan::Mount => {
+                let encryption = placed.record.encryption();
+                let (uuid, was_open) = (self.job.uuid, placed.mapping.is_some());
+                self.stage_device(placed, context).inspect_err(|_| {
+                    // As little is left behind as of a mount. What was open before may be used elsewhere.
+                    if let Some(encryption) = encryption.filter(|_| !was_open)
+                        && let Err(error) = crypt::close(uuid, encryption)
+                    {
+                        tracing::error!(volume = %uuid, error = %drivebay_model::cause::chain(&error), "cannot close an encrypted volume after a failed stage");
+                    }
+                })
+            }
         }
     }
 
@@ -257,13 +320,13 @@ impl<'a> Staging<'a> {
             (state, _) => {
                 return Err(FsError::Unexpected {
                     uuid: self.job.uuid,
-                    device: placed.device.clone().unwrap_or_default(),
+                    device: placed.used_device().map_or("", |(name, _)| name).to_owned(),
                     found: format!("a mounted {}", self.fs_type),
                     expected: format!("{state:?}"),
                 });
             }
         }
-        if let Some(device) = &placed.device {
+        if let Some((device, _)) = placed.used_device() {
             self.configure(device);
         }
         Ok(Staged {
@@ -282,7 +345,14 @@ impl<'a> Staging<'a> {
             return Err(at(Cause::text(why)));
         }
         self.check_options(context)?;
-        let partition = device::open(&self.job.drive, placed)?;
+        let may_format = !self.wanted.read_only;
+        let partition = match open_encrypted(self.backend, self.job, placed, may_format, context)? {
+            Some(partition) => {
+                keep_mapping(&mut self.contents, self.job.uuid, &partition);
+                partition
+            }
+            None => device::open(&self.job.drive, placed)?,
+        };
         context.step(&format!("probing {}", partition.device));
         let probed = self.backend.probe(&partition.node);
         let state = &placed.record.state;

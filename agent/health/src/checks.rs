@@ -361,9 +361,18 @@ fn planned(volumes: &Volumes, volume: &Volume, drive: &Drive, tracked: &Tracked)
         .iter()
         .find(|class| class.name == volume.placed.record.class);
     let latest = tracked.checked.latest.as_ref().filter(|_| !tracked.stale);
+    let is_encrypted = volume.placed.record.encryption().is_some();
+    if is_encrypted && volume.placed.mapping.is_none() {
+        return Plan::Not {
+            why: "it is encrypted and not open; it is checked while it is mounted".to_owned(),
+        };
+    }
     plan(&Facts {
         fs_type: Some(tracked.fs_type),
-        layout: layout(drive).unwrap_or(Layout::Partition),
+        // A snapshot of an encrypted volume could not be read.
+        layout: layout(drive)
+            .filter(|_| !is_encrypted)
+            .unwrap_or(Layout::Partition),
         in_use: volume.in_use,
         trouble: trouble(drive),
         free_bytes: drive
@@ -380,7 +389,7 @@ fn planned(volumes: &Volumes, volume: &Volume, drive: &Drive, tracked: &Tracked)
 
 /// Returns the path of a mount of the whole volume. Reads only the mount table.
 fn mounted_at(volume: &Volume) -> Option<PathBuf> {
-    let dev = volume.placed.dev?;
+    let (_, dev) = volume.placed.used_device()?;
     let entries = mountinfo::read()
         .inspect_err(
             |error| tracing::warn!(error = %chain(error), "cannot read mountinfo; scrub skipped"),

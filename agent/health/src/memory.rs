@@ -78,8 +78,12 @@ pub fn names(snapshot: &Snapshot) -> Names {
         (drive.facts.kernel_name.clone(), owner)
     });
     let volumes = snapshot.volumes.values();
-    let volumes =
-        volumes.filter_map(|volume| Some((volume.placed.device.clone()?, volume.uuid.to_string())));
+    let volumes = volumes.flat_map(|volume| {
+        let own = volume.placed.device.as_deref();
+        let used = volume.placed.used_device().map(|(name, _)| name);
+        let names = own.into_iter().chain(used);
+        names.map(|name| (name.to_owned(), volume.uuid.to_string()))
+    });
     drives.chain(volumes).collect()
 }
 

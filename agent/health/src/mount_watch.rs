@@ -39,14 +39,12 @@ const REREAD_AFTER: Duration = Duration::from_secs(1);
 
 /// True if a mount is of the volume: of its device, or for block a bind of its device's node.
 pub fn is_of(mount: &MountEntry, placed: &Placed) -> bool {
-    let Some(dev) = placed.dev else {
+    let Some((device, dev)) = placed.used_device() else {
         return false;
     };
     match placed.record.mode {
         Mode::Mount => is_mount_of(mount, dev),
-        Mode::Block => placed.device.as_ref().is_some_and(|device| {
-            mount.fs_type == "devtmpfs" && mount.root == Path::new("/").join(device)
-        }),
+        Mode::Block => mount.fs_type == "devtmpfs" && mount.root == Path::new("/").join(device),
     }
 }
 
@@ -157,7 +155,8 @@ fn check_mounts(node: &NodeContext, mounted: &watch::Sender<Vec<Mounted>>, read:
         .map(|mount| (mount.dev, &**mount))
         .collect();
     let with_filesystem = snapshot.volumes.values().filter_map(|volume| {
-        let mount = by_dev.get(&volume.placed.dev?)?;
+        let (_, dev) = volume.placed.used_device()?;
+        let mount = by_dev.get(&dev)?;
         let drive = snapshot.drives.get(&volume.drive)?;
         Some(Mounted {
             volume: volume.uuid,

@@ -166,7 +166,8 @@ async fn check_counters(node: &NodeContext) {
             let count = kind::of(volume.placed.record.fs_type?)
                 .facts()
                 .count_errors?;
-            Some((volume.uuid, volume.placed.device.clone()?, count))
+            let (device, _) = volume.placed.used_device()?;
+            Some((volume.uuid, device.to_owned(), count))
         })
         .collect();
     if mounted.is_empty() {

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::{
     device::{self, Device},
+    encrypted,
     error::{LayoutError, ambiguous, damaged, fit, in_use, io_error, refused},
     jobs::Changed,
     plan::{self, advance},
@@ -164,7 +165,7 @@ pub trait ClaimedDrive {
         // A copy is as large as its original, and all its bytes are written before it is used: only
         // its ends must be zeroed.
         let (requested, need) = match record.place.is_live() {
-            true => (record.requested_bytes, Need::of(record.mode, raw_space)),
+            true => (record.room_bytes(), Need::of(record.mode, raw_space)),
             false => (record.extent.len, Need::Ends),
         };
         let size = plan::rounded(requested).ok_or_else(|| no_space(requested))?;
@@ -226,7 +227,11 @@ pub trait ClaimedDrive {
             _ => {}
         }
         self.is_free_to_change(uuid)?;
+        encrypted::unmap(self.device(), placed)?;
+        let header = encrypted::header(&self.runs(placed)?, placed);
         self.mark_erasing(placed)?;
+        // The mark is durable: nothing opens the volume from here on, and without its header nothing can.
+        encrypted::destroy(self.device(), self.id(), &header)?;
         self.answer()
     }
 

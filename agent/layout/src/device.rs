@@ -1,10 +1,15 @@
 //! Operations that layouts need of a drive, few enough that tests run the same code on a drive in
 //! memory that loses power. Contains no policy.
 
-use std::io;
+use std::{io, path::Path};
 
-use drivebay_model::{Extent, Placed, drive::PartitionFacts};
-use drivebay_sys::{blockdev::BlockDev, busy, dm::Reader, holders};
+use drivebay_model::{Extent, Mapping, Placed, drive::PartitionFacts};
+use drivebay_sys::{
+    blockdev::BlockDev,
+    busy,
+    dm::{self, Reader},
+    holders,
+};
 
 /// Storage that can be read. Offsets and lengths must be multiples of `sector`.
 pub trait Medium {
@@ -37,6 +42,15 @@ pub trait Device: Medium {
     /// Returns the names of up to three programs that have a volume's own device open or mounted.
     /// Reads /proc, and no drive.
     fn holders(&self, placed: &Placed) -> Vec<String>;
+    /// Returns the mapped device of an encrypted volume; None: it is not open, or not encrypted.
+    fn mapping(&self, _placed: &Placed) -> io::Result<Option<Mapping>> {
+        Ok(None)
+    }
+    /// Removes the mapped device of an encrypted volume from the kernel, if there is one. EBUSY while
+    /// it is open.
+    fn unmap(&self, _placed: &Placed) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The kernel's partitions of a drive, which are changed with BLKPG.
@@ -104,8 +118,29 @@ impl Device for BlockDev {
         Ok(held.map(|(start, len)| Extent { start, len }))
     }
     fn holders(&self, placed: &Placed) -> Vec<String> {
-        let device = placed.device.as_deref();
-        device.map_or_else(Vec::new, |device| holders::of_device(device, placed.dev))
+        let own = || placed.device.as_deref().zip(placed.dev);
+        let device = placed.used_device().or_else(own);
+        device.map_or_else(Vec::new, |(name, dev)| holders::of_device(name, Some(dev)))
+    }
+
+    fn mapping(&self, placed: &Placed) -> io::Result<Option<Mapping>> {
+        let encryption = placed.record.encryption();
+        let Some((encryption, device)) = encryption.zip(placed.device.as_deref()) else {
+            return Ok(None);
+        };
+        let mapped = dm::mapped_over(Path::new("/sys"), device, &encryption.dm_uuid())?;
+        Ok(mapped.map(|mapped| Mapping {
+            device: mapped.kernel_name,
+            dev: mapped.dev,
+        }))
+    }
+
+    fn unmap(&self, placed: &Placed) -> io::Result<()> {
+        // A copy of the volume on another drive has the same header.
+        match (self.mapping(placed)?, placed.record.encryption()) {
+            (Some(_), Some(encryption)) => dm::remove_mapped(&encryption.dm_uuid()).map(drop),
+            _ => Ok(()),
+        }
     }
 }
 

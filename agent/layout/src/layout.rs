@@ -103,7 +103,7 @@ pub(super) fn create(job: &Create, context: &mut Context) -> Result<Changed, Lay
         && !is_labelled(&dev, layout, claim)?
     {
         drop(dev);
-        dev = claim::claim(drive, layout, claim, job.record.requested_bytes, context)?;
+        dev = claim::claim(drive, layout, claim, job.record.room_bytes(), context)?;
         context.step("create");
     }
     as_layout(&dev, layout, true)?.create(&job.record, job.raw_space, job.placement, &job.deleted)

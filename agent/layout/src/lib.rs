@@ -4,7 +4,8 @@
 //! owns a drive, `layout` which layout a drive has. `claim` claims a drive that is `claimable`;
 //! `claimed` decides about the volumes of a claimed drive, for both layouts. `erase` zeroes the
 //! space of deleted volumes, `wipe` a whole drive, `zero_free` free space, and `zeroed` records
-//! which free space is zero. `copy` copies a volume to another drive. The layouts are `partition`,
+//! which free space is zero. `copy` copies a volume to another drive, and `encrypted` knows the
+//! header and the mapped device of an encrypted one. The layouts are `partition`,
 //! which uses `gpt` (both copies of the table), `record` (the byte format of labels and records)
 //! and `plan` (pure decisions), and `lvm`. All of them use `open`, `device`, `pace`, `space` and
 //! `error`.
@@ -21,6 +22,7 @@ mod claimable;
 pub mod claimed;
 pub mod copy;
 pub mod device;
+mod encrypted;
 mod erase;
 pub mod error;
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! Contents of a claimed drive: its label, its volumes, its free space.
 
+use std::{cmp::Ordering, time::Duration};
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Cordon, DriveId, Layout, PlacedSnapshot, Record, RecordState, runs};
+use super::{Cordon, DriveId, Layout, Mapping, PlacedSnapshot, Record, RecordState, runs};
 
 /// A run of bytes on a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -64,6 +66,9 @@ pub struct Placed {
     /// extent.
     #[serde(default)]
     pub pieces: Vec<Extent>,
+    /// Its mapped device if it is encrypted and open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mapping: Option<Mapping>,
     /// Layout `lvm`: its snapshots, by the time at which they were taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub snapshots: Vec<PlacedSnapshot>,
@@ -72,6 +77,35 @@ pub struct Placed {
 }
 
 impl Placed {
+    /// Returns kernel name and number of the device that is formatted, mounted and published: the mapped device of an encrypted volume, else
+    /// its own. None: the kernel does not have it, or an encrypted volume is not open.
+    pub fn used_device(&self) -> Option<(&str, (u32, u32))> {
+        match self.record.encryption() {
+            Some(_) => {
+                let mapping = self.mapping.as_ref()?;
+                Some((&mapping.device, mapping.dev))
+            }
+            None => self.device.as_deref().zip(self.dev),
+        }
+    }
+
+    /// Returns the byte of the volume at which the device of this kernel name begins; None if it is not one of the volume's.
+    pub fn offset_of(&self, kernel_name: &str) -> Option<u64> {
+        let is_mapping = |mapping: &Mapping| mapping.device == kernel_name;
+        match self.mapping.as_ref().is_some_and(is_mapping) {
+            true => Some(self.record.header_bytes()),
+            false => (self.device.as_deref() == Some(kernel_name)).then_some(0),
+        }
+    }
+
+    /// Returns the device-mapper uuid of that device; None for a partition.
+    pub fn used_dm_uuid(&self) -> Option<String> {
+        match self.record.encryption() {
+            Some(encryption) => Some(encryption.dm_uuid()),
+            None => self.dm_uuid.clone(),
+        }
+    }
+
     /// Returns the extents of its bytes on the drive: `pieces` with layout `lvm`, else the record's extent.
     pub fn lies_at(&self) -> &[Extent] {
         if self.dm_uuid.is_some() {
@@ -131,6 +165,9 @@ pub struct Contents {
     pub layout: Layout,
     /// Sequence number of the label slot that was read: of two reads of one label, the higher one is the later.
     pub sequence: u64,
+    /// When this was read, and with it what the kernel has of the drive.
+    #[serde(default)]
+    pub read_at: ReadAt,
     /// Volumes in ascending order of their start, including those that are being created or erased.
     pub volumes: Vec<Placed>,
     /// Free runs, aligned, in order.
@@ -156,6 +193,31 @@ pub struct Contents {
     pub notes: Vec<String>,
 }
 
+/// Moment at which reading a drive began, by the clock of this boot. The same contents read again are the same: two moments are equal, and
+/// only `Contents::replaces` compares them.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct ReadAt {
+    /// Nanoseconds since the boot; 0: not known.
+    pub nanoseconds: u64,
+}
+
+impl PartialEq for ReadAt {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for ReadAt {}
+
+impl From<Duration> for ReadAt {
+    /// Takes the time since the boot.
+    fn from(since_boot: Duration) -> Self {
+        Self {
+            nanoseconds: u64::try_from(since_boot.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
 /// State of a drive's metadata that was read: uuid and sequence number of the label.
 pub type Stamp = (Uuid, u64);
 
@@ -163,6 +225,18 @@ impl Contents {
     /// Returns the state of the drive's metadata that this was read from.
     pub fn stamp(&self) -> Stamp {
         (self.label.drive_uuid, self.sequence)
+    }
+
+    /// True if these contents replace `old`: they are of another label, were written later, or were read later, with what the kernel has by
+    /// then. Metadata may go back, when an older image of a drive is attached.
+    pub fn replaces(&self, old: &Self) -> bool {
+        let read_later = self.read_at.nanoseconds.cmp(&old.read_at.nanoseconds);
+        self.label.drive_uuid != old.label.drive_uuid
+            || match read_later {
+                Ordering::Less => self.sequence > old.sequence,
+                Ordering::Equal => self.sequence >= old.sequence,
+                Ordering::Greater => true,
+            }
     }
 
     /// True if a scan with repair has work here: notes, an unfinished creation or expansion, or a volume that should have a device and has

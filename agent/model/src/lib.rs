@@ -16,6 +16,7 @@ pub mod copied;
 pub mod cordon;
 pub mod created_for;
 pub mod drive;
+pub mod encryption;
 pub mod finding;
 pub mod health;
 pub mod identity;
@@ -23,6 +24,7 @@ pub mod place;
 pub mod runs;
 #[cfg(any(test, feature = "samples"))]
 pub mod samples;
+pub mod secret;
 pub mod signature;
 pub mod snapshot;
 pub mod unreadable;
@@ -34,7 +36,7 @@ pub use check::{CheckMethod, CheckOutcome, Checked, Inconclusive, LastCheck, Run
 pub use class::{
     ClaimPolicy, ClassConfig, ErasePolicy, Evacuation, Layout, Placement, RawSpace, Selector,
 };
-pub use contents::{Contents, DeletedStore, Extent, Label, Placed, Space, Stamp, Zeroing};
+pub use contents::{Contents, DeletedStore, Extent, Label, Placed, ReadAt, Space, Stamp, Zeroing};
 pub use copied::CopySource;
 pub use cordon::Cordon;
 pub use created_for::CreatedFor;
@@ -42,10 +44,12 @@ pub use drive::{
     Bay, DriveFacts, DriveId, DriveRef, DriveState, Media, Reject, RejectCode, Transport,
 };
 pub use drivebay_common::{smart_names, units};
-pub use drivebay_proto::{condition, words};
+pub use drivebay_proto::{condition, names, words};
+pub use encryption::{Encryption, Mapping};
 pub use finding::Finding;
 pub use health::{DriveHealth, Override, PollState, Verdict};
 pub use place::{CommitNote, Peer, PlaceState};
+pub use secret::Secret;
 pub use signature::{Signature, Signatures};
 pub use snapshot::{ClassReport, Drive, Snapshot, Volume, VolumeState};
 pub use volume::{FsType, Mode, Record, RecordState};

@@ -64,6 +64,7 @@ pub fn placed(uuid: u128, state: RecordState) -> Placed {
         dev: Some((8, 2)),
         dm_uuid: None,
         pieces: Vec::new(),
+        mapping: None,
         snapshots: Vec::new(),
         ambiguous: None,
     }
@@ -107,6 +108,7 @@ pub fn contents(label: u128, sequence: u64, volumes: Vec<Placed>, free: u64) -> 
             cordon: None,
         },
         sequence,
+        read_at: Default::default(),
         volumes,
         free: vec![Extent {
             start: 2 << 30,

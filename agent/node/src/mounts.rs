@@ -8,6 +8,7 @@ use std::{
 
 use crate::inventory::Inventory;
 use drivebay_fs::{device, kind::has_anonymous_device};
+use drivebay_model::Placed;
 use drivebay_sys::mountinfo::{self, Change, MountEntry, MountInfoError, Table};
 
 /// The kernel's table could not be read or parsed: the state of the mounts is unknown.
@@ -70,10 +71,8 @@ impl Mounts {
     pub fn reread_of_volumes(&self) -> Result<u64, MountTableError> {
         let snapshot = self.inventory.current();
         let placed = || snapshot.volumes.values().map(|volume| &volume.placed);
-        let numbers: HashSet<_> = placed().filter_map(|placed| placed.dev).collect();
-        let names: HashSet<_> = placed()
-            .filter_map(|placed| placed.device.as_deref())
-            .collect();
+        let (names, numbers): (HashSet<_>, HashSet<_>) =
+            placed().filter_map(Placed::used_device).unzip();
         let is_named = |path: &Path, parent: &str| {
             let name = path.strip_prefix(parent).ok().and_then(Path::to_str);
             name.is_some_and(|name| names.contains(name))

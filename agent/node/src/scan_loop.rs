@@ -573,11 +573,11 @@ fn settle(mut scanned: Observed, before: Option<Observed>, begun: Option<Stamp>)
     };
     let stamp = before.contents.as_ref().map(Contents::stamp);
     let answered = stamp.is_some() && stamp != begun;
-    let older = scanned
-        .contents
-        .as_ref()
-        .is_none_or(|contents| !is_newer(before.contents.as_ref(), contents));
-    if answered && older {
+    let is_older = match &scanned.contents {
+        None => answered,
+        Some(contents) => !is_newer(before.contents.as_ref(), contents),
+    };
+    if is_older {
         scanned.contents = before.contents;
     }
     scanned

@@ -5,7 +5,7 @@ use drivebay_discovery::claim::Judgement;
 use drivebay_discovery::scan::ProbeResults;
 use drivebay_layout::probe::{Blankness, GptState, Probed};
 use drivebay_model::{
-    Drive, RecordState, Reject, RejectCode, Signatures,
+    Drive, ReadAt, RecordState, Reject, RejectCode, Signatures,
     samples::{contents, drive, placed},
 };
 
@@ -46,6 +46,16 @@ fn an_answer_of_a_job_wins_over_a_scan_that_began_before_it() {
     silent.trouble = Some("no answer".into());
     let mut silent_and_answered = silent.clone();
     silent_and_answered.contents = claimed(1).contents;
+    let read_at = |mut drive: Drive, nanoseconds, device: Option<&str>| {
+        let contents = drive.contents.as_mut().unwrap();
+        contents.read_at = ReadAt { nanoseconds };
+        contents.volumes[0].device = device.map(str::to_owned);
+        drive
+    };
+    let put_back = read_at(claimed(1), 5, None);
+    let early = read_at(claimed(1), 3, None);
+    let late = read_at(claimed(1), 5, None);
+    let of_a_job = || read_at(claimed(1), 4, Some("dm-3"));
     for (what, result, before, begun, expected) in [
         ("claimed meanwhile", &blank, claimed(1), &blank, claimed(1)),
         (
@@ -65,10 +75,24 @@ fn an_answer_of_a_job_wins_over_a_scan_that_began_before_it() {
         ("wiped", &blank, claimed(1), &claimed(1), blank.clone()),
         (
             "a label of an older day put back",
-            &claimed(1),
+            &put_back,
             claimed(2),
             &claimed(2),
-            claimed(1),
+            put_back.clone(),
+        ),
+        (
+            "a device that the kernel has since the scan read the drive",
+            &early,
+            of_a_job(),
+            &claimed(1),
+            of_a_job(),
+        ),
+        (
+            "a device that the kernel does not have any more",
+            &late,
+            of_a_job(),
+            &claimed(1),
+            late.clone(),
         ),
         (
             "claimed, then silent",

@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 use super::{
     health,
     status::status,
-    validate::{capability, path, pod, required},
+    validate::{capability, path, pod, required, secret},
 };
 use drivebay_node::context::NodeContext;
 use drivebay_node::volumes::{
@@ -53,11 +53,12 @@ impl Node for NodeService {
         &self,
         request: Request<csi::NodeStageVolumeRequest>,
     ) -> Answer<csi::NodeStageVolumeResponse> {
-        let request = request.into_inner();
+        let mut request = request.into_inner();
         let work = async {
             required("volume_id", &request.volume_id)?;
             let staging = path("staging_target_path", &request.staging_target_path)?;
             let wanted = capability(request.volume_capability.as_ref())?;
+            let secret = secret(&mut request.secrets)?;
             self.volumes
                 .stage(StageRequest {
                     id: request.volume_id,
@@ -66,6 +67,7 @@ impl Node for NodeService {
                     fs_type: wanted.fs_type,
                     flags: wanted.flags,
                     read_only: wanted.read_only,
+                    secret,
                 })
                 .await?;
             Ok(csi::NodeStageVolumeResponse {})

@@ -39,7 +39,10 @@ pub fn code(error: &VolumeError) -> Code {
         // The volume exists and may return; a second one of its name must not be created meanwhile.
         VolumeError::ExistsAway { .. } => Code::Unavailable,
         VolumeError::UnknownClass { .. } => Code::InvalidArgument,
-        VolumeError::NoRoom { .. } | VolumeError::NoDriveApart { .. } => Code::ResourceExhausted,
+        // Another node may have room, or dm-crypt.
+        VolumeError::NoRoom { .. }
+        | VolumeError::NoDriveApart { .. }
+        | VolumeError::CannotEncrypt { .. } => Code::ResourceExhausted,
         // Not RESOURCE_EXHAUSTED: the resizer retries that without end, and the PVC's request cannot be lowered.
         VolumeError::CannotGrow { .. } => Code::OutOfRange,
         VolumeError::InUse { .. } | VolumeError::Held { .. } => Code::FailedPrecondition,
@@ -156,6 +159,12 @@ fn fs_code(error: &FsError) -> Code {
         FsError::ReadOnly { .. } => Code::FailedPrecondition,
         FsError::Io { .. } => Code::Internal,
         FsError::Option { .. } => Code::InvalidArgument,
+        FsError::NoSecret { .. } | FsError::NotEncrypted { .. } => Code::InvalidArgument,
+        FsError::WrongSecret { .. } | FsError::NotOpen { .. } | FsError::HeaderDamaged { .. } => {
+            Code::FailedPrecondition
+        }
+        FsError::Cryptsetup { .. } => Code::Internal,
+        FsError::MappingInUse { .. } => Code::FailedPrecondition,
     }
 }
 

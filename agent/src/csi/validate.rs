@@ -8,11 +8,11 @@ use std::{
 use drivebay_csi::validate::{self, Access, InvalidRequest};
 use drivebay_proto::{
     csi::VolumeCapability,
-    names::{POD_NAME, POD_NAMESPACE},
+    names::{POD_NAME, POD_NAMESPACE, SECRET_PASSPHRASE},
 };
 
 use drivebay_fs::options::parse_mount_flags;
-use drivebay_model::{FsType, Mode};
+use drivebay_model::{FsType, Mode, Secret};
 use drivebay_node::volumes::VolumeError;
 
 /// A validated volume capability.
@@ -105,6 +105,18 @@ pub fn capability(given: Option<&VolumeCapability>) -> Result<Use, VolumeError> 
     })
 }
 
+/// Returns the secret by which a volume is opened; None if the call brings none. Other keys of the secrets are ignored, since a secret may
+/// serve several drivers.
+pub fn secret(secrets: &mut HashMap<String, String>) -> Result<Option<Secret>, VolumeError> {
+    let Some(text) = secrets.remove(SECRET_PASSPHRASE) else {
+        return Ok(None);
+    };
+    let secret = Secret::new(text);
+    secret
+        .map(Some)
+        .ok_or_else(|| invalid("secrets", "passphrase must have 1 to 4096 bytes"))
+}
+
 /// Returns the pod that a volume is published to, as NAMESPACE/NAME; None if the request has none, or no valid name.
 pub fn pod(context: &HashMap<String, String>) -> Option<String> {
     let is_name = |text: &&String| {
@@ -141,6 +153,21 @@ mod tests {
         }
         assert_eq!(named("shop", &"a".repeat(254)), None);
         assert_eq!(pod(&HashMap::new()), None);
+    }
+
+    #[test]
+    fn a_secret_is_taken_under_its_name_and_an_empty_one_is_refused() {
+        let mut secrets = HashMap::from([
+            ("passphrase".to_owned(), "swordfish".to_owned()),
+            ("token".to_owned(), "of another driver".to_owned()),
+        ]);
+        let taken = secret(&mut secrets).unwrap().unwrap();
+        assert_eq!(taken.expose(), b"swordfish");
+        assert_eq!(secret(&mut secrets).unwrap(), None);
+        for bad in [String::new(), "x".repeat(4097)] {
+            let mut secrets = HashMap::from([("passphrase".to_owned(), bad)]);
+            assert!(secret(&mut secrets).is_err());
+        }
     }
 
     #[test]

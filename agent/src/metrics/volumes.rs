@@ -203,7 +203,7 @@ fn one_volume(id: &str, volume: &Volume, into: &mut Families) {
         into.put(&ABNORMAL, &labels, truth(!volume.conditions.is_empty()));
         into.put(&IN_USE, &labels, truth(volume.in_use));
     }
-    into.put(&SIZE, &labels, number(record.extent.len));
+    into.put(&SIZE, &labels, number(record.size_bytes()));
     for check in &volume.checks {
         into.put(
             &CHECKED,

@@ -1,4 +1,4 @@
-//! Running a tool to its end, bounded: own process group, closed stdin, output limited,
+//! Running a tool to its end, bounded: own process group, no stdin but what it is given, output limited,
 //! killed as a group at its deadline. For worker processes (it blocks).
 //!
 //! Nothing here waits for the end of a pipe: a grandchild in D state may hold it open. The tool stays in the worker's session, by which the
@@ -28,7 +28,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::seclude::Secluded;
+use super::{scratch, seclude::Secluded};
 use drivebay_model::units::human_millis;
 
 /// Bytes that are kept of each stream; the rest is read and dropped, so that the tool never blocks on a full pipe.
@@ -92,7 +92,21 @@ pub enum CmdError {
 /// Runs the tool and waits until its deadline, and then at most one second for it to end after a kill. Processes that it left in its
 /// process group are killed when it ends.
 pub fn run(tool: &Tool) -> Result<Output, CmdError> {
-    match attend(tool, false, &mut || true)? {
+    to_its_end(tool, Stdio::null())
+}
+
+/// Runs the tool as `run` does, with these bytes as its standard input. It may open `/dev/stdin` as often as it likes: each time it reads all
+/// of them. They are in memory only, and in that of no other process.
+pub fn run_with_input(tool: &Tool, input: &[u8]) -> Result<Output, CmdError> {
+    let file = scratch::file_of(input).map_err(|source| CmdError::Spawn {
+        program: tool.program,
+        source,
+    })?;
+    to_its_end(tool, file.into())
+}
+
+fn to_its_end(tool: &Tool, input: Stdio) -> Result<Output, CmdError> {
+    match attend(tool, false, input, &mut || true)? {
         Some(output) => Ok(output),
         // `go_on` always returns true.
         None => Err(CmdError::Spawn {
@@ -105,17 +119,18 @@ pub fn run(tool: &Tool) -> Result<Output, CmdError> {
 /// Runs the tool as `run` does, with idle I/O priority, the lowest CPU priority, and first in line for the OOM killer. `go_on` is called
 /// several times a second; if it returns false, the tool is killed as at its deadline, and the result is None.
 pub fn run_idle(tool: &Tool, go_on: &mut dyn FnMut() -> bool) -> Result<Option<Output>, CmdError> {
-    attend(tool, true, go_on)
+    attend(tool, true, Stdio::null(), go_on)
 }
 
 fn attend(
     tool: &Tool,
     idle: bool,
+    input: Stdio,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Output>, CmdError> {
     let program = tool.program;
     let failed = |source| CmdError::Spawn { program, source };
-    let mut child = match start(tool, idle) {
+    let mut child = match start(tool, idle, input) {
         Ok(child) => child,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(CmdError::Missing(program));
@@ -185,11 +200,11 @@ fn leave(mut child: Child, ended: bool) {
     }
 }
 
-fn start(tool: &Tool, idle: bool) -> io::Result<Child> {
+fn start(tool: &Tool, idle: bool, input: Stdio) -> io::Result<Child> {
     let mut command = Command::new(tool.program);
     command
         .args(&tool.args)
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .env("LC_ALL", "C")
@@ -236,6 +251,12 @@ fn be_idle() {
             libc::close(fd);
         }
     }
+}
+
+/// True if the program is found where `run` looks for it.
+pub fn is_installed(program: &str) -> bool {
+    let path = search_path(std::env::var_os("PATH").as_deref());
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 /// Returns the absolute directories of PATH, then /usr/sbin and /sbin.
@@ -376,6 +397,20 @@ mod tests {
             (output.code, output.stdout.as_str(), output.stderr.as_str()),
             (Some(3), "out\n", "err\n")
         );
+    }
+
+    #[test]
+    fn a_tool_reads_its_input_as_often_as_it_opens_it() {
+        let tool = sh("cat; cat /dev/stdin; cat /dev/stdin", 10_000);
+        let output = run_with_input(&tool, b"a\n").unwrap();
+        assert_eq!(output.stdout, "a\na\na\n", "{output:?}");
+        // Without one it has none.
+        assert_eq!(run(&tool).unwrap().stdout, "");
+    }
+
+    #[test]
+    fn a_program_is_installed_where_it_would_be_run_from() {
+        assert!(is_installed("sh") && !is_installed("drivebay-no-such-tool"));
     }
 
     #[test]

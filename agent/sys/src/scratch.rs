@@ -1,6 +1,11 @@
-//! A sparse file in memory of any size, for tools that read the size of a device.
+//! Files in memory: a sparse one of any size, for tools that read the size of a device, and the input of a tool.
 
-use std::{fs::File, io, os::fd::AsRawFd, path::PathBuf};
+use std::{
+    fs::File,
+    io::{self, Seek, Write},
+    os::fd::AsRawFd,
+    path::PathBuf,
+};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
@@ -20,6 +25,14 @@ impl Scratch {
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
     }
+}
+
+/// Returns a file in memory that holds these bytes, at its start.
+pub(super) fn file_of(bytes: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create("drivebay-input", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 #[cfg(test)]

@@ -164,6 +164,7 @@ impl Bench {
             dev,
             dm_uuid: None,
             pieces: Vec::new(),
+            mapping: None,
             snapshots: Vec::new(),
             ambiguous: None,
         };
@@ -178,6 +179,7 @@ impl Bench {
         let contents = Contents {
             layout: drivebay_model::Layout::Partition,
             sequence: 1,
+            read_at: Default::default(),
             label,
             volumes: vec![placed],
             free: Vec::new(),
@@ -265,6 +267,7 @@ impl Bench {
                 xfs_retry_forever: false,
             }),
             may_repair: true,
+            secret: None,
         }
     }
 
@@ -335,6 +338,7 @@ impl Bench {
             .fs_type
             .is_none();
         let job = GrowFs {
+            encryption: None,
             drive: self.drive.clone(),
             uuid: self.uuid,
             path: self.path(path),

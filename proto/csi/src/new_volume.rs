@@ -68,6 +68,17 @@ impl CopyUnreadable {
     }
 }
 
+/// Checks the value of the StorageClass parameter; an unknown one is an error, so that a typing mistake does not leave a volume unencrypted.
+pub(crate) fn encryption(value: &str) -> Result<(), InvalidRequest> {
+    match value {
+        names::ENCRYPTION_LUKS2 => Ok(()),
+        _ => Err(InvalidRequest::BadParameter {
+            key: names::PARAM_ENCRYPTION,
+            reason: "write luks2, or leave it out for volumes that are not encrypted",
+        }),
+    }
+}
+
 /// Returns the number of bytes that could not be read on a copy's source and are zeros in the copy, from the parameters that are kept
 /// with the volume. 0: all of the source was read, or the volume is no copy.
 pub fn unreadable_bytes(kept: &BTreeMap<String, String>) -> u64 {
@@ -239,6 +250,12 @@ impl TryFrom<agent::CreateVolumeRequest> for NewVolume {
             let why = format!("{value:?} is neither {fail} nor {zeros}");
             return Err(invalid(names::PARAM_COPY_UNREADABLE, why));
         }
+        if let Some(value) = request.parameters.get(names::PARAM_ENCRYPTION)
+            && encryption(value).is_err()
+        {
+            let why = format!("{value:?} is not {}", names::ENCRYPTION_LUKS2);
+            return Err(invalid(names::PARAM_ENCRYPTION, why));
+        }
         let content = match is_block {
             true => Content::Block,
             false => Content::Mount {
@@ -293,6 +310,11 @@ fn agent_range(required: u64, limit: u64) -> Result<SizeRange, InvalidField> {
 }
 
 impl NewVolume {
+    /// True if the volume is to be encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.parameters.contains_key(names::PARAM_ENCRYPTION)
+    }
+
     /// The agent's request for this volume, of this class and exact size in bytes.
     pub fn agent_request(&self, class: &str, bytes: u64) -> agent::CreateVolumeRequest {
         let (source_snapshot, source_volume) = Source::into_fields(self.source.clone());

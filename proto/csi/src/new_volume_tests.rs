@@ -185,7 +185,7 @@ fn the_capability_and_the_parameters_name_one_filesystem() {
 #[test]
 fn an_agent_refuses_a_field_in_the_words_of_its_own_protocol() {
     type Change = fn(&mut agent::CreateVolumeRequest);
-    let rows: [(&str, Change); 16] = [
+    let rows: [(&str, Change); 17] = [
         ("name: must have 1 to 128 bytes", |r| r.name.clear()),
         ("name: must have 1 to 128 bytes", |r| {
             r.name = "a".repeat(129)
@@ -230,6 +230,10 @@ fn an_agent_refuses_a_field_in_the_words_of_its_own_protocol() {
                 r.mount_options = "bind".into();
             },
         ),
+        ("encryption: \"luks1\" is not luks2", |r| {
+            let bad = ("encryption".to_owned(), "luks1".to_owned());
+            r.parameters.extend([bad]);
+        }),
         ("copyUnreadable: \"Zeros\" is neither fail nor zeros", |r| {
             let bad = ("copyUnreadable".to_owned(), "Zeros".to_owned());
             r.parameters.extend([bad]);

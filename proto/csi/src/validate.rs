@@ -10,7 +10,7 @@ use drivebay_proto::{csi, names};
 pub mod anti_affinity;
 
 pub use crate::capability::{Access, Capability, capabilities, capability};
-use crate::new_volume::CopyUnreadable;
+use crate::new_volume::{CopyUnreadable, encryption};
 use drivebay_common::{
     mount_flags::{OptionError, mount_flags},
     units::size_beside,
@@ -393,6 +393,7 @@ pub fn parameters(map: &HashMap<String, String>) -> Result<Parameters, InvalidRe
             names::PARAM_COPY_UNREADABLE => {
                 CopyUnreadable::parse(value)?;
             }
+            names::PARAM_ENCRYPTION => encryption(value)?,
             names::RESERVED_FS_TYPE => {
                 reserved_fs_type = filesystem("parameters.csi.storage.k8s.io/fstype", value)?;
             }

@@ -67,6 +67,7 @@ fn contents(note: &str) -> Contents {
     Contents {
         layout: drivebay_model::Layout::Partition,
         sequence: 1,
+        read_at: Default::default(),
         label: Label {
             drive_uuid: uuid::Uuid::nil(),
             cluster: "c".into(),

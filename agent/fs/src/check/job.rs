@@ -170,7 +170,7 @@ impl Work<'_> {
         placed: &Placed,
         context: &mut Context,
     ) -> Result<CheckOutcome, CheckError> {
-        let partition = device::open(&self.job.drive, placed)?;
+        let partition = device::open_used(&self.job.drive, placed)?;
         context.step(&format!("opening {}", partition.device));
         if let Some(used) = used(&partition) {
             return Ok(used);
@@ -194,7 +194,7 @@ impl Work<'_> {
         runs: u32,
         context: &mut Context,
     ) -> Result<CheckOutcome, CheckError> {
-        let partition = device::open(&self.job.drive, placed)?;
+        let partition = device::open_used(&self.job.drive, placed)?;
         let mut ends = Vec::new();
         for _ in 0..runs.max(2) {
             let args = self.checker.arguments_mounted;
@@ -219,7 +219,7 @@ impl Work<'_> {
             let why = format!("{} has no scrub", self.job.fs_type);
             return Ok(CheckOutcome::inconclusive(Inconclusive::Unclear, why));
         };
-        let partition = device::open(&self.job.drive, placed)?;
+        let partition = device::open_used(&self.job.drive, placed)?;
         if !is_mounted_at(&partition, at)? {
             return Ok(meanwhile("it is not mounted there any more"));
         }

@@ -13,7 +13,7 @@ use std::{
 use drivebay_common::{text::both_ends, units::human_seconds};
 
 use super::{backend::StageBackend, jobs::FsError};
-use drivebay_model::Cause;
+use drivebay_model::{Cause, Secret};
 use drivebay_sys::cmd::{CmdError, Output, Tool};
 use drivebay_worker::Context;
 
@@ -50,8 +50,39 @@ pub fn run(
         only: only.map(Path::to_owned),
         deadline: DEADLINE,
     };
+    run_watched(program, device, context, || backend.run(&tool))
+}
+
+/// Runs a tool that works on this device and reads the secret from its standard input, with a deadline of six hours. Waits for no udevd,
+/// which a container does not have.
+pub fn run_with_secret(
+    backend: &dyn StageBackend,
+    program: Program,
+    args: Vec<OsString>,
+    device: &str,
+    secret: &Secret,
+    context: &mut Context,
+) -> Result<Output, FsError> {
+    let tool = Tool {
+        program: program.name,
+        args,
+        env: vec![("DM_DISABLE_UDEV", "1".into())],
+        only: None,
+        deadline: DEADLINE,
+    };
+    run_watched(program, device, context, || {
+        backend.run_with_secret(&tool, secret)
+    })
+}
+
+fn run_watched(
+    program: Program,
+    device: &str,
+    context: &mut Context,
+    run: impl FnOnce() -> Result<Output, CmdError> + Send,
+) -> Result<Output, FsError> {
     let step = format!("{} on {device}", program.name);
-    match watched(device, &step, context, || backend.run(&tool)) {
+    match watched(device, &step, context, run) {
         Ok(Ok(output)) => Ok(output),
         Ok(Err(CmdError::Missing(tool))) => Err(FsError::MissingTool {
             tool: tool.to_owned(),

@@ -13,12 +13,13 @@ use super::{
     view::{self, View},
 };
 use crate::{
-    device::Medium,
+    device::{Device, Medium},
     error::{LayoutError, ambiguous, damaged, host_error, io_error, not_ours},
 };
 use drivebay_model::{Cause, DriveId, DriveRef, Extent, Placed, RecordState};
 use drivebay_sys::{
     blockdev::BlockDev,
+    clock::since_boot,
     dm::{self, DmDevice},
     lvm::{self, LvmError},
     statefile,
@@ -89,6 +90,7 @@ impl<'a> Session<'a> {
         if let Some(format) = newer.and_then(|area| backup::newer(dev, area)) {
             return Err(damaged(&id, backup::why_newer(format)));
         }
+        let read_at = since_boot().into();
         let dm = devices(dev, &committed.vg)?;
         let erased = erase_notes(dev, &committed);
         let mut view = view::view(
@@ -99,6 +101,7 @@ impl<'a> Session<'a> {
             dev.size(),
         )
         .map_err(|why| damaged(&id, why))?;
+        view.contents.read_at = read_at;
         let volumes = view.contents.volumes.iter_mut();
         let snapshots = volumes.flat_map(|placed| &mut placed.snapshots);
         for one in snapshots.filter(|one| one.device.is_some()) {
@@ -266,6 +269,12 @@ impl<'a> Session<'a> {
         let mut removed = false;
         for uuid in &self.view.orphaned {
             if let Some(lv) = self.view.lvs.get(uuid) {
+                // An encrypted volume has a mapped device on it, which stays while it is mounted, and so does this one.
+                if let Some(placed) = self.volume(*uuid)
+                    && let Err(error) = self.dev.unmap(placed)
+                {
+                    tracing::debug!(volume = %uuid, %error, "cannot remove the mapped device of a volume on a drive that was unplugged");
+                }
                 removed |= self.take_from_kernel(lv)?;
             }
         }

@@ -192,6 +192,7 @@ pub fn view(
             dev: device.map(|device| device.dev),
             dm_uuid: Some(dm_uuid),
             pieces: runs(vg, lv),
+            mapping: None,
             snapshots: Vec::new(),
             ambiguous,
         });
@@ -280,6 +281,7 @@ pub fn view(
             label: mark.label.clone(),
             layout: Layout::Lvm,
             sequence: vg.seqno,
+            read_at: Default::default(),
             volumes,
             free,
             space: Space::default(),

@@ -7,6 +7,7 @@ use super::Session;
 use crate::{
     claimed::{ClaimedDrive, Erasable},
     device::{Device, Kernel},
+    encrypted,
     error::{LayoutError, ambiguous, in_use, io_error},
     gpt::{ENTRIES, Entry},
     plan::{self, advance::first_state},
@@ -36,13 +37,15 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
     }
 
     fn contents(&self) -> Result<Contents, LayoutError> {
-        self.everything()
+        let mut contents = self.everything()?;
+        encrypted::find_mappings(self.dev, &mut contents)?;
+        Ok(contents)
     }
 
     fn changed(&self) -> Result<Contents, LayoutError> {
         let mut again = self.reopen()?;
         again.notes = self.notes.iter().cloned().chain(again.notes).collect();
-        again.everything()
+        again.contents()
     }
 
     fn place(&self, contents: &Contents, size: u64, placement: Placement) -> Option<Vec<Extent>> {

@@ -15,6 +15,7 @@ use crate::{
 use drivebay_model::{
     Cause, Contents, DriveId, ERASING_TYPE, Placed, Record, drive::PartitionFacts,
 };
+use drivebay_sys::clock::since_boot;
 
 use super::begun;
 
@@ -354,6 +355,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
 
     /// Returns everything on the drive.
     pub(super) fn everything(&self) -> Result<Contents, LayoutError> {
+        let read_at = since_boot().into();
         let view = self.view()?;
         let mut notes = self.notes.clone();
         notes.extend(view.steps.iter().filter_map(|step| match step {
@@ -366,6 +368,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             layout: drivebay_model::Layout::Partition,
             label: self.label.content.label.clone(),
             sequence: self.label.sequence,
+            read_at,
             volumes: view.volumes,
             free: view.free,
             space: self.space(),

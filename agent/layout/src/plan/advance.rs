@@ -19,6 +19,8 @@ pub(crate) fn first_state(record: &Record) -> RecordState {
         },
         // Staging plans the filesystem.
         (Mode::Mount, None) => RecordState::New,
+        // The first stage makes its header, and records that it did.
+        (Mode::Block, _) if record.encryption().is_some() => RecordState::New,
         (Mode::Block, _) => RecordState::Block,
     }
 }

@@ -101,6 +101,7 @@ pub fn reconcile(table: &Table, records: &[Record], kernel: &[PartitionFacts]) -
                 dev: None,
                 dm_uuid: None,
                 pieces: Vec::new(),
+                mapping: None,
                 snapshots: Vec::new(),
                 ambiguous: Some(why),
             },
@@ -288,6 +289,7 @@ fn place(record: &Record, fit: Fit, kernel: &[PartitionFacts], steps: &mut Vec<S
         dev: None,
         dm_uuid: None,
         pieces: Vec::new(),
+        mapping: None,
         snapshots: Vec::new(),
         ambiguous: None,
     };

@@ -416,11 +416,9 @@ impl Inventory {
     }
 }
 
-/// True if `new` may replace `old`: it has another label, or was not read earlier from the same one.
+/// True if `new` replaces what was read of the drive before.
 pub fn is_newer(old: Option<&Contents>, new: &Contents) -> bool {
-    old.is_none_or(|old| {
-        old.label.drive_uuid != new.label.drive_uuid || new.sequence >= old.sequence
-    })
+    old.is_none_or(|old| new.replaces(old))
 }
 
 #[cfg(test)]

@@ -130,9 +130,9 @@ impl MountView {
     }
 
     fn tables(&self, placed: &Placed) -> impl Iterator<Item = &Mounts> {
-        let by_name = placed.device.as_ref().map(|name| name.as_bytes());
-        let by_name = by_name.and_then(|name| self.names.get(name));
-        let by_number = placed.dev.and_then(|dev| self.numbers.get(&dev));
+        let used = placed.used_device();
+        let by_name = used.and_then(|(name, _)| self.names.get(name.as_bytes()));
+        let by_number = used.and_then(|(_, dev)| self.numbers.get(&dev));
         by_name.into_iter().chain(by_number)
     }
 }

@@ -214,6 +214,7 @@ pub(super) fn remembered(record: &Record) -> Placed {
         dev: None,
         dm_uuid: None,
         pieces: Vec::new(),
+        mapping: None,
         snapshots: Vec::new(),
         ambiguous: None,
     }

@@ -236,7 +236,7 @@ impl Sender {
             name: record.name.clone(),
             class: record.class.clone(),
             drive: volume.drive.0.clone(),
-            size_bytes: record.extent.len,
+            size_bytes: record.size_bytes(),
             mode: record.mode.as_str().to_owned(),
             fs_type: match record.mode {
                 Mode::Mount => record.fs_type.map_or("", FsType::as_str).to_owned(),

@@ -74,6 +74,7 @@ fn contents(volumes: Vec<Record>) -> Contents {
     Contents {
         layout: drivebay_model::Layout::Partition,
         sequence: 1,
+        read_at: Default::default(),
         label: Label {
             drive_uuid: Uuid::from_u128(9),
             cluster: "default".into(),
@@ -91,6 +92,7 @@ fn contents(volumes: Vec<Record>) -> Contents {
                 dev: None,
                 dm_uuid: None,
                 pieces: Vec::new(),
+                mapping: None,
                 snapshots: Vec::new(),
                 ambiguous: None,
             })

@@ -77,7 +77,7 @@ impl Volumes {
             return Ok(false);
         };
         let is_mounted = |path: &PathBuf| self.node.mounts().count_at(path) > 0;
-        let is_recorded = volume.placed.dev.is_none()
+        let is_recorded = volume.placed.used_device().is_none()
             && self
                 .node
                 .expected()

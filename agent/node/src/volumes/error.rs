@@ -44,6 +44,9 @@ pub enum VolumeError {
     /// A well-formed request for a use that no volume of this node supports.
     #[error(transparent)]
     Unsupported(#[from] InvalidRequest),
+    /// This host cannot have encrypted volumes.
+    #[error("volumes cannot be encrypted on this node: {why}")]
+    CannotEncrypt { why: String },
     /// The name is taken by another kind of volume.
     #[error("a volume named {name:?} exists with {has}, asked for with {requested}")]
     Exists {

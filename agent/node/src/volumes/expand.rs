@@ -29,7 +29,7 @@ impl Volumes {
                 ),
             });
         }
-        let have = volume.placed.record.extent.len;
+        let have = volume.placed.record.size_bytes();
         if limit != 0 && have > limit {
             let [has, most] = human_sizes([have, limit]);
             return Err(VolumeError::CannotGrow {
@@ -76,7 +76,7 @@ impl Volumes {
         let job = Expand {
             drive,
             uuid: volume.uuid,
-            size_bytes: size,
+            size_bytes: size.saturating_add(volume.placed.record.header_bytes()),
             raw_space: self.raw_space_of(&volume.placed.record.class),
         };
         let done = self
@@ -120,7 +120,7 @@ impl Volumes {
                 .ok_or_else(|| VolumeError::Internal {
                     what: format!("volume {} is not in the answer of its drive", volume.uuid),
                 })?;
-        tracing::info!(volume = %volume.uuid, bytes = grown.placed.record.extent.len, "volume expanded");
+        tracing::info!(volume = %volume.uuid, bytes = grown.placed.record.size_bytes(), "volume expanded");
         Ok((grown, revision))
     }
 }

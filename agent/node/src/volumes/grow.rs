@@ -35,6 +35,7 @@ impl Volumes {
             uuid: volume.uuid,
             path,
             device: device_of(volume)?,
+            encryption: volume.placed.record.encryption(),
             block: volume.placed.record.mode == Mode::Block,
         };
         let grown = self

@@ -53,6 +53,7 @@ async fn all_of_csi(rig: &Rig, volume: &Volume, id: &str) -> Vec<(&'static str, 
     let volumes = &rig.volumes;
     let mode = volume.placed.record.mode;
     let stage = StageRequest {
+        secret: None,
         id: id.into(),
         path: PathBuf::from("/var/lib/kubelet/s"),
         mode,

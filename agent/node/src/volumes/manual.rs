@@ -183,6 +183,7 @@ impl Volumes {
     ) -> Result<(), VolumeError> {
         let id = volume.uuid.to_string();
         let stage = StageRequest {
+            secret: None,
             id: id.clone(),
             path: mount.path.clone(),
             mode: volume.placed.record.mode,

@@ -174,6 +174,8 @@ impl Volumes {
     fn refusal(&self, volume: &Volume) -> Option<&'static str> {
         if self.layout_of(volume) != Some(Layout::Lvm) {
             Some("its drive has layout partition; snapshots need layout lvm")
+        } else if volume.placed.record.encryption().is_some() {
+            Some("it is encrypted, and snapshots of encrypted volumes are not supported")
         } else if self.inner.moves.is_requested(volume.uuid) {
             Some(
                 "it is being moved to another drive; wait for that, or end it with `drivebay-agent volume move --cancel`",

@@ -8,7 +8,7 @@ use drivebay_fs::{
     jobs::{FsError, Growth, Stage, StageMount, Staged},
     parse_mount_flags,
 };
-use drivebay_model::{DriveId, FsType, Mode, Volume};
+use drivebay_model::{DriveId, FsType, Mode, Secret, Volume};
 use drivebay_sys::mountinfo;
 use drivebay_worker::{Lane, RunError, Slot, WorkerKey};
 
@@ -30,6 +30,8 @@ pub struct StageRequest {
     pub flags: Vec<String>,
     /// True for a reader-only access mode.
     pub read_only: bool,
+    /// Opens an encrypted volume.
+    pub secret: Option<Secret>,
 }
 
 impl Volumes {
@@ -87,6 +89,7 @@ impl Volumes {
                 mounted_with: mounted_with.clone(),
                 xfs_retry_forever: class.is_some_and(|class| class.xfs_retry_forever),
             }),
+            secret: request.secret,
             may_repair: false,
         };
         let staged = self.run_stage(volume, job).await;

@@ -334,7 +334,7 @@ impl Volumes {
         let last = self.inner.samples.last(volume.uuid).map(|(usage, _)| usage);
         Ok(Sample {
             usage: last.unwrap_or(Usage {
-                total_bytes: volume.placed.record.extent.len,
+                total_bytes: volume.placed.record.size_bytes(),
                 available_bytes: 0,
                 used_bytes: 0,
                 inodes: None,

@@ -13,7 +13,7 @@ use crate::mounts;
 use drivebay_evidence::stalls;
 use drivebay_fs::{
     device,
-    jobs::{Device, FsError, Unmount, Unmounted},
+    jobs::{CloseMapping, Device, FsError, Unmount, Unmounted},
     unmount,
 };
 use drivebay_model::{Cause, DriveId, DriveState, Volume};
@@ -91,8 +91,9 @@ impl Volumes {
             Some(volume) if self.node.pool().is_taken(&main) => main.on(Lane::Volume(volume.uuid)),
             _ => main.clone(),
         };
-        let device = match volume.and_then(|volume| volume.placed.device.clone()) {
-            Some(device) => Some(device),
+        let used = volume.and_then(|volume| volume.placed.used_device());
+        let device = match used {
+            Some((device, _)) => Some(device.to_owned()),
             // Its drive may not have been scanned yet: the mount identifies the device.
             None => self.device_at(&place).await,
         };
@@ -170,9 +171,40 @@ impl Volumes {
             self.dismiss_holder(held).await;
         }
         if let Some(volume) = volume
+            && !remove
+        {
+            self.close_mapping(volume, gone || done.detached).await?;
+        }
+        if let Some(volume) = volume
             && done.count > 0
         {
             self.note_unmounted(volume.uuid);
+        }
+        Ok(())
+    }
+
+    /// Removes the mapped device of an encrypted volume that is unstaged. `is_lost`: its drive is gone or does not answer, so that the kernel
+    /// may still hold the device; it is then removed when the drive returns.
+    async fn close_mapping(&self, volume: &Volume, is_lost: bool) -> Result<(), VolumeError> {
+        let Some(encryption) = volume.placed.record.encryption() else {
+            return Ok(());
+        };
+        let job = CloseMapping {
+            uuid: volume.uuid,
+            encryption,
+        };
+        let worker = WorkerKey::from((&volume.drive, Slot::Unmount));
+        match self.node.pool().run(worker, job, MOUNT_DEADLINE).await {
+            Ok(false) => return Ok(()),
+            Ok(true) => {}
+            Err(error) if is_lost => {
+                tracing::warn!(volume = %volume.uuid, error = %drivebay_model::cause::chain(&error), "encrypted volume not closed; its drive is gone or does not answer");
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if let Err(error) = self.reread_volume(volume).await {
+            tracing::debug!(volume = %volume.uuid, error = %drivebay_model::cause::chain(&error), "cannot read the drive of a volume that was closed");
         }
         Ok(())
     }
@@ -219,12 +251,8 @@ impl Volumes {
         if !self.node.inventory().is_detached(volume.uuid) {
             return Ok(());
         }
-        if volume
-            .placed
-            .device
-            .as_deref()
-            .is_some_and(unmount::superblock_lives)
-        {
+        let used = volume.placed.used_device();
+        if used.is_some_and(|(device, _)| unmount::superblock_lives(device)) {
             return Err(VolumeError::StillDetached { uuid: volume.uuid });
         }
         self.node

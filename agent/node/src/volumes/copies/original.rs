@@ -138,6 +138,9 @@ fn of(snapshot: &Snapshot, volume: &Volume, source: CopySource) -> Result<Origin
     let contents = drive.and_then(|drive| drive.contents.as_ref());
     let contents = contents.ok_or_else(|| format!("drive {} cannot be read now", volume.drive))?;
     let record = &volume.placed.record;
+    if record.encryption().is_some() {
+        return Err("the volume is encrypted, and copies of encrypted volumes are not supported; copy the data with a program of yours, from one mounted volume to another".to_owned());
+    }
     let fs = match record.state {
         RecordState::Fs {
             fs_type,

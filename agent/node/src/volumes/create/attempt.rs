@@ -20,7 +20,7 @@ use super::{
     },
     compare::compare,
     failure::{Failures, Next, next},
-    makeable::{check_mkfs, check_mount_options, smallest_sector},
+    makeable::{check_encryption, check_mkfs, check_mount_options, smallest_sector},
     record::record,
 };
 use crate::state::Doubt;
@@ -72,7 +72,13 @@ impl<'a> Attempt<'a> {
                 "claim metadata is not valid in Kubernetes or Nomad; volume is created without it"
             );
         }
-        let mut record = record(requested, created_for, class, unix_seconds());
+        let mut record = record(
+            requested,
+            created_for,
+            class,
+            unix_seconds(),
+            Uuid::new_v4(),
+        );
         if let Some(original) = original {
             original.apply(&mut record);
         }
@@ -83,6 +89,7 @@ impl<'a> Attempt<'a> {
                 why: format!("no volume could be as it asks: {differs}"),
             });
         }
+        check_encryption(&record).await?;
         check_mount_options(&requested.content, &record).await?;
         let inventory = volumes.node.inventory();
         let sector = smallest_sector(&inventory.current(), &class.name);
@@ -125,7 +132,7 @@ impl<'a> Attempt<'a> {
                 // Stopping the agent ends the wait, too.
             } else {
                 let now = inventory.current();
-                let need = need(self.class, self.requested, self.group.as_ref());
+                let need = need(self.class, &self.record, self.group.as_ref());
                 return Err(self.failures.answer(&now, need, &self.tried));
             }
         }
@@ -151,7 +158,7 @@ impl<'a> Attempt<'a> {
             };
             let choice = placement::choose(
                 &now,
-                need(self.class, self.requested, group),
+                need(self.class, &self.record, group),
                 in_flight,
                 excluded,
             );
@@ -159,7 +166,7 @@ impl<'a> Attempt<'a> {
             choice
         };
         let (bytes, group) = (
-            self.record.requested_bytes,
+            self.record.room_bytes(),
             group.map(|group| group.name.as_str()),
         );
         let sent = inner.creations.send(self.until, bytes, group, choose);
@@ -323,10 +330,10 @@ impl<'a> Attempt<'a> {
     }
 }
 
-fn need<'a>(class: &'a ClassConfig, requested: &NewVolume, group: Option<&'a Group>) -> Need<'a> {
+fn need<'a>(class: &'a ClassConfig, record: &Record, group: Option<&'a Group>) -> Need<'a> {
     Need {
         class: &class.name,
-        bytes: requested.range.required,
+        bytes: record.room_bytes(),
         placement: class.placement,
         group,
     }

@@ -18,7 +18,7 @@ pub(super) fn compare(
     class: &ClassConfig,
     source: Option<CopySource>,
 ) -> Result<(), VolumeError> {
-    let size = record.extent.len;
+    let size = record.size_bytes();
     let SizeRange { required, limit } = request.range;
     let (mode, fs_type) = use_of(&request.content, class);
     let copied = CopySource::of(&record.parameters);

@@ -1,15 +1,21 @@
 //! Checks, before anything is created, that a volume can be formatted and mounted as requested.
 
+use std::time::Duration;
+
 use super::super::VolumeError;
 use drivebay_csi::Content;
 use drivebay_fs::{
+    crypt,
     kernel_options::{self, OptionsCheck},
     kind, mkfs_trial, parse_mount_flags,
 };
 use drivebay_model::{DriveState, Record, Snapshot, units::human_size};
+use drivebay_sys::offload::offload;
 
 /// Logical sector size of a class without drives, in bytes.
 const SECTOR: u32 = 512;
+/// Longest time for looking for a program and asking device-mapper, which may load a module.
+const HOST_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Returns the smallest logical sector size, in bytes, of the drives that the class has or could claim: options that
 /// mkfs refuses there it refuses on all of them. Pure.
@@ -46,6 +52,21 @@ pub(super) async fn check_mount_options(
             tracing::debug!(reason = why, "mount options not checked before the mount");
             Ok(())
         }
+    }
+}
+
+/// Errs if the new volume is to be encrypted and this host cannot, which would fail each stage of it.
+pub(super) async fn check_encryption(record: &Record) -> Result<(), VolumeError> {
+    if record.encryption().is_none() {
+        return Ok(());
+    }
+    let why = offload("encryption", HOST_DEADLINE, crypt::unavailable).await;
+    match why {
+        Ok(None) => Ok(()),
+        Ok(Some(why)) => Err(VolumeError::CannotEncrypt { why }),
+        Err(error) => Err(VolumeError::CannotEncrypt {
+            why: error.to_string(),
+        }),
     }
 }
 

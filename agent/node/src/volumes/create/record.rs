@@ -4,7 +4,7 @@ use drivebay_csi::{Content, NewVolume};
 use uuid::Uuid;
 
 use drivebay_model::{
-    ClassConfig, CreatedFor, Extent, FsType, Mode, Record, RecordState,
+    ClassConfig, CreatedFor, Encryption, Extent, FsType, Mode, Record, RecordState,
     created_for::{keep_created_at, keep_manual},
 };
 
@@ -20,12 +20,13 @@ pub(super) fn use_of(content: &Content, class: &ClassConfig) -> (Mode, Option<Fs
 }
 
 /// Builds the record of the volume of this request and class, created at `now` (Unix seconds). Its identity and place
-/// are not set yet.
+/// are not set yet. `header`: UUID of its encryption header if it is to be encrypted.
 pub(super) fn record(
     requested: &NewVolume,
     created_for: CreatedFor,
     class: &ClassConfig,
     now: u64,
+    header: Uuid,
 ) -> Record {
     let (mode, fs_type) = use_of(&requested.content, class);
     let (mkfs_options, mount_options) = match &requested.content {
@@ -49,8 +50,11 @@ pub(super) fn record(
         keep_manual(&mut parameters);
     }
     keep_created_at(now, &mut parameters);
+    if requested.is_encrypted() {
+        Encryption { header }.keep(&mut parameters);
+    }
     let size = requested.range.required;
-    Record {
+    let mut record = Record {
         uuid: Uuid::nil(),
         name: requested.name.clone(),
         class: class.name.clone(),
@@ -68,7 +72,9 @@ pub(super) fn record(
         growing_to: None,
         place: Default::default(),
         state: RecordState::Creating,
-    }
+    };
+    record.extent.len = record.room_bytes();
+    record
 }
 
 #[cfg(test)]
@@ -78,7 +84,41 @@ mod tests {
     use drivebay_csi::validate::SizeRange;
 
     use super::*;
-    use drivebay_model::{GIB, created_for::is_manual, samples::class};
+    use drivebay_model::{GIB, created_for::is_manual, encryption::HEADER_BYTES, samples::class};
+
+    #[test]
+    fn an_encrypted_volume_has_its_header_besides_what_was_requested() {
+        let encrypted = |value: Option<&str>| {
+            let value = value.map(|value| ("encryption".to_owned(), value.to_owned()));
+            let requested = NewVolume {
+                name: "v".into(),
+                class: None,
+                content: Content::Block,
+                range: SizeRange {
+                    required: GIB,
+                    limit: None,
+                },
+                parameters: value.into_iter().collect(),
+                created_for: Default::default(),
+                manual: false,
+                source: None,
+            };
+            let header = Uuid::from_u128(9);
+            let class = class("bulk");
+            let record = record(&requested, CreatedFor::default(), &class, 7, header);
+            let header = record.encryption().map(|encryption| encryption.header);
+            (
+                header,
+                record.requested_bytes,
+                record.extent.len,
+                record.size_bytes(),
+            )
+        };
+        let header = Some(Uuid::from_u128(9));
+        let room = GIB + HEADER_BYTES;
+        assert_eq!(encrypted(Some("luks2")), (header, GIB, room, GIB));
+        assert_eq!(encrypted(None), (None, GIB, GIB, GIB));
+    }
 
     #[test]
     fn the_class_completes_a_filesystem_and_a_raw_volume_has_no_options() {
@@ -100,7 +140,13 @@ mod tests {
                 manual: true,
                 source: None,
             };
-            let record = record(&requested, CreatedFor::default(), &class, 7);
+            let record = record(
+                &requested,
+                CreatedFor::default(),
+                &class,
+                7,
+                Uuid::from_u128(9),
+            );
             assert!(is_manual(&record.parameters));
             assert_eq!(
                 (record.requested_bytes, record.class.as_str()),
