@@ -89,7 +89,7 @@ const PASS: usize = 49 + 12 + 6;
 /// Access type and size of the suite's volumes: a filesystem, or a small raw volume, since a clone of that copies all bytes and the suite
 /// does not repeat the call.
 const MOUNT: (&str, u64) = ("mount", GIB);
-const BLOCK: (&str, u64) = ("block", 8 * MIB);
+const BLOCK: (&str, u64) = ("block", 16 * MIB);
 
 #[tokio::test]
 async fn the_conformance_suite_passes_with_mounted_volumes() {
