@@ -14,20 +14,26 @@ use std::{
     io::Write,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig, agent, csi, digest, left_out, need, need::Need, node::Placed, tools,
     tree, wait,
 };
-use drivebay_proto::csi::{self as wire, VolumeCapability};
+use drivebay_proto::{
+    agent::{MoveVolumesRequest, agent_client::AgentClient},
+    csi::{self as wire, VolumeCapability},
+};
 use tonic::{Code, Status};
 
+/// Longest time of a creation and of a move.
+const LIMIT: Duration = Duration::from_secs(120);
 /// Key of the secret, and secrets: nothing else has these words.
 const KEY: &str = "passphrase";
 const SECRET: &str = "quiet-Swordfish-of-1987";
 const WRONG: &str = "loud-Herring-of-1988";
-/// What a volume's user writes.
+/// Bytes that a volume's user writes.
 const WORDS: &[u8] = b"the only copy of a love letter that nobody else may read";
 /// Magic of a LUKS2 header and of its second copy.
 const MAGIC: [&[u8]; 2] = [b"LUKS\xba\xbe", b"SKUL\xba\xbe"];
@@ -46,8 +52,7 @@ fn request(name: &str, bytes: u64, capability: &VolumeCapability) -> wire::Creat
 /// Creates an encrypted volume; a call that is put off is repeated, as a provisioner does.
 async fn encrypted(rig: &Rig, name: &str, bytes: u64, capability: &VolumeCapability) -> Placed {
     let what = format!("volume {name} is created");
-    let limit = std::time::Duration::from_secs(120);
-    let volume = wait::until_async(limit, &what, async || {
+    let volume = wait::until_async(LIMIT, &what, async || {
         match rig.csi.create_with(request(name, bytes, capability)).await {
             Err(status) if status.code() == Code::Aborted => None,
             answer => Some(answer.unwrap()),
@@ -299,6 +304,42 @@ async fn a_killed_agent_leaves_an_encrypted_volume_in_use_and_the_next_one_knows
         assert_eq!(tree::mounted_times(&volume.target), 0);
     }
     assert_eq!(mapped(), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn an_encrypted_volume_moves_to_another_drive_as_it_is_and_needs_its_secret_there() {
+    need!(root, loop, crypt, tool "cryptsetup", fs "ext4");
+    let drives = ["a", "b"].map(|name| DriveSpec::blank(name, GIB));
+    let rig = Rig::with(drives.into()).await;
+    for (name, capability) in [("files", csi::mount("ext4")), ("raw", csi::block())] {
+        let volume = encrypted(&rig, name, 64 * MIB, &capability).await;
+        use_it(&rig, &volume).await;
+        put(&volume);
+        rig.leave_volume(&volume).await;
+        let before = rig.volume_of(&volume.id).await.unwrap();
+        let others = rig.inventory().await.drives.into_iter();
+        let other = others.map(|drive| drive.id).find(|id| *id != before.drive);
+        let other = other.unwrap();
+        let channel = csi::channel(&rig.agent_socket).await.unwrap();
+        let request = MoveVolumesRequest {
+            volume_id: volume.id.clone(),
+            to: vec![other.clone()],
+            by: "ann".into(),
+            ..Default::default()
+        };
+        let moved = AgentClient::new(channel).move_volumes(request).await;
+        moved.unwrap();
+        wait::until_async(LIMIT, "it is on the other drive", async || {
+            let now = rig.volume_of(&volume.id).await?;
+            (now.drive == other).then_some(())
+        })
+        .await;
+        let refused = stage(&rig, &volume, &[(KEY, WRONG)]).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
+        use_it(&rig, &volume).await;
+        assert!(holds(&volume), "{name}");
+        rig.leave_volume(&volume).await;
+    }
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use super::{
 };
 use drivebay_model::{
     Cause, DriveRef, Encryption, Mapping, Placed, RecordState, Secret, Signature, Signatures,
-    encryption::HEADER_BYTES,
+    cause::chain, encryption::HEADER_BYTES,
 };
 use drivebay_sys::{
     cmd::{self, Output},
@@ -29,7 +29,7 @@ use drivebay_sys::{
 };
 use drivebay_worker::Context;
 
-pub const CRYPTSETUP: Program = Program {
+const CRYPTSETUP: Program = Program {
     name: "cryptsetup",
     package: "cryptsetup-bin",
 };
@@ -53,6 +53,8 @@ const PBKDF: [&str; 8] = [
 ];
 /// The program's exit code if no key slot opens with the secret (its manual page).
 const NO_PERMISSION: i32 = 2;
+/// Exit code for a device that has no valid header, or does not read; a lack of memory (3), a signal and others are not about the header.
+const WRONG: i32 = 1;
 /// Signature of a header, as libblkid names it.
 const SIGNATURE: &str = "crypto_LUKS";
 
@@ -81,14 +83,14 @@ pub fn unavailable() -> Option<String> {
 
 /// A volume to open.
 #[derive(Clone, Copy)]
-pub struct Opening<'a> {
-    pub backend: &'a dyn StageBackend,
-    pub drive: &'a DriveRef,
-    pub placed: &'a Placed,
-    pub encryption: Encryption,
-    pub secret: &'a Secret,
+pub(super) struct Opening<'a> {
+    pub(super) backend: &'a dyn StageBackend,
+    pub(super) drive: &'a DriveRef,
+    pub(super) placed: &'a Placed,
+    pub(super) encryption: Encryption,
+    pub(super) secret: &'a Secret,
     /// True: a header may be made if there never was one.
-    pub may_format: bool,
+    pub(super) may_format: bool,
 }
 
 /// Decision about the header of an encrypted volume.
@@ -133,7 +135,7 @@ fn was_used(state: &RecordState) -> bool {
 ///
 /// # Errors
 /// `WrongSecret`: no key slot opens with it.
-pub fn open(opening: &Opening<'_>, context: &mut Context) -> Result<Partition, FsError> {
+pub(super) fn open(opening: &Opening<'_>, context: &mut Context) -> Result<Partition, FsError> {
     let own = device::open(opening.drive, opening.placed)?;
     context.step(&format!("probing {}", own.device));
     let uuid = opening.placed.record.uuid;
@@ -158,16 +160,14 @@ pub fn open(opening: &Opening<'_>, context: &mut Context) -> Result<Partition, F
         }
     }
     let slots = match opening.slots(&own, context)? {
-        Ok(slots) if slots > 0 => slots,
-        unusable => {
-            // Without a key slot it was never open, and a volume that was never used holds nothing.
-            if was_used(state) {
-                let what = unusable.err().unwrap_or("without key slots".to_owned());
-                return Err(opening.damaged(&own, &what));
-            }
+        Header::Slots(slots) if slots > 0 => slots,
+        // Without a key slot it was never open, and a volume that was never used holds nothing.
+        _ if !was_used(state) => {
             opening.format(&own, context)?;
             1
         }
+        Header::Slots(_) => return Err(opening.damaged(&own, "without key slots")),
+        Header::Unusable(why) => return Err(opening.damaged(&own, &why)),
     };
     let mapped = match opening.mapped(&own)? {
         Some(mapped) => {
@@ -182,8 +182,14 @@ pub fn open(opening: &Opening<'_>, context: &mut Context) -> Result<Partition, F
             opening.mapped(&own)?.ok_or(FsError::NotOpen { uuid })?
         }
     };
-    if slots < SLOTS {
-        opening.add_slot(&own, context)?;
+    if slots < SLOTS
+        && let Err(error) = opening.add_slot(&own, context)
+    {
+        // One that is used has its data, by the slot that it has.
+        if !was_used(state) {
+            return Err(error);
+        }
+        tracing::error!(volume = %uuid, device = own.device, error = %chain(&error), "cannot add the second key slot of an encrypted volume; a bad sector in the other one loses it");
     }
     let placed = Placed {
         mapping: Some(Mapping {
@@ -298,22 +304,15 @@ impl Opening<'_> {
         Err(failed("open", own, &output))
     }
 
-    /// Returns the number of key slots in the header. The inner error: the header cannot be used.
-    fn slots(
-        &self,
-        own: &Partition,
-        context: &mut Context,
-    ) -> Result<Result<usize, String>, FsError> {
-        let options = ["luksDump", "--dump-json-metadata"];
-        let output = self.run(own, &options, &[], context)?;
-        if output.code != Some(0) {
-            return Ok(Err(format!("damaged ({})", tools::excerpt(&output))));
-        }
-        let header = serde_json::from_str::<Header>(&output.stdout);
-        Ok(match header {
-            Ok(header) => Ok(header.keyslots.len()),
-            Err(error) => Err(format!("not understood ({error})")),
-        })
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// `Cryptsetup`: the program did not come as far as to judge it, which says nothing about the header.
+    fn slots(&self, own: &Partition, context: &mut Context) -> Result<Header, FsError> {
+        let args = ["luksDump", "--dump-json-metadata", "--disable-locks"].map(OsString::from);
+        let args = args.into_iter().chain([own.node.clone().into()]).collect();
+        let output = tools::run_mapper(self.backend, CRYPTSETUP, args, &own.device, None, context)?;
+        header_of(&output).ok_or_else(|| failed("luksDump", own, &output))
     }
 
     /// Runs the program with the secret as its input, on the volume's own device. `behind`: arguments that follow the device.
@@ -330,21 +329,39 @@ impl Opening<'_> {
         let mut args: Vec<OsString> = options.map(OsString::from).collect();
         args.push(own.node.clone().into());
         args.extend(behind.iter().map(OsString::from));
-        tools::run_with_secret(
-            self.backend,
-            CRYPTSETUP,
-            args,
-            &own.device,
-            self.secret,
-            context,
-        )
+        let secret = Some(self.secret);
+        tools::run_mapper(self.backend, CRYPTSETUP, args, &own.device, secret, context)
     }
+}
+
+/// A header as the program read it.
+#[derive(Debug, PartialEq, Eq)]
+enum Header {
+    /// Number of its key slots.
+    Slots(usize),
+    /// Reason why it cannot be used, worded to stand after "the header is".
+    Unusable(String),
 }
 
 /// Metadata of a LUKS2 header, as cryptsetup prints it.
 #[derive(Debug, Deserialize)]
-struct Header {
+struct Metadata {
     keyslots: std::collections::BTreeMap<String, serde::de::IgnoredAny>,
+}
+
+/// Interprets the answer of `luksDump --dump-json-metadata`; None: it says nothing about the header. Pure.
+fn header_of(output: &Output) -> Option<Header> {
+    match output.code {
+        Some(0) => Some(match serde_json::from_str::<Metadata>(&output.stdout) {
+            Ok(metadata) => Header::Slots(metadata.keyslots.len()),
+            Err(error) => Header::Unusable(format!("not understood ({error})")),
+        }),
+        Some(WRONG) => Some(Header::Unusable(format!(
+            "damaged ({})",
+            tools::excerpt(output)
+        ))),
+        _ => None,
+    }
 }
 
 fn failed(action: &str, own: &Partition, output: &Output) -> FsError {
@@ -356,14 +373,14 @@ fn failed(action: &str, own: &Partition, output: &Output) -> FsError {
 }
 
 /// Grows the mapped device of an open volume to the volume's own device, which has its new size already. Needs no secret.
-pub fn grow(
+pub(super) fn grow(
     backend: &dyn StageBackend,
     encryption: Encryption,
     device: &str,
     context: &mut Context,
 ) -> Result<(), FsError> {
     let args = ["resize", "--disable-locks", &encryption.mapping_name()].map(OsString::from);
-    let output = tools::run(backend, CRYPTSETUP, args.into(), (device, None), context)?;
+    let output = tools::run_mapper(backend, CRYPTSETUP, args.into(), device, None, context)?;
     match output.code {
         Some(0) => Ok(()),
         _ => Err(FsError::Cryptsetup {
@@ -378,7 +395,7 @@ pub fn grow(
 ///
 /// # Errors
 /// `MappingInUse`: it is open.
-pub fn close(uuid: Uuid, encryption: Encryption) -> Result<bool, FsError> {
+pub(super) fn close(uuid: Uuid, encryption: Encryption) -> Result<bool, FsError> {
     let failed = |source: std::io::Error| FsError::Io {
         what: "removing".to_owned(),
         path: encryption.mapping_name(),
@@ -427,7 +444,7 @@ mod tests {
             (RecordState::Block, Guard::Gone),
         ] {
             assert_eq!(guard(&state, HEADER, &Signatures::Empty), made, "{state:?}");
-            // Its own is opened in any state, and another one never.
+            // The volume's own header is opened in any state, and another one never.
             let own = found("crypto_LUKS", HEADER);
             assert_eq!(guard(&state, HEADER, &own), Guard::Open);
             for other in [
@@ -438,6 +455,30 @@ mod tests {
                 let decided = guard(&state, HEADER, &other);
                 assert!(matches!(decided, Guard::Unexpected(_)), "{other:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_program_that_was_killed_or_had_no_memory_says_nothing_about_a_header() {
+        let answer = |code, stdout: &str| {
+            header_of(&Output {
+                code,
+                stdout: stdout.to_owned(),
+                stderr: "Device /dev/dm-3 is not a valid LUKS device.".to_owned(),
+            })
+        };
+        let two = r#"{"keyslots":{"0":{"type":"luks2"},"1":{}},"segments":{}}"#;
+        assert_eq!(answer(Some(0), two), Some(Header::Slots(2)));
+        assert_eq!(
+            answer(Some(0), r#"{"keyslots":{}}"#),
+            Some(Header::Slots(0))
+        );
+        for (code, stdout) in [(Some(1), ""), (Some(0), "")] {
+            let header = answer(code, stdout);
+            assert!(matches!(header, Some(Header::Unusable(_))), "{header:?}");
+        }
+        for code in [None, Some(3), Some(4), Some(5)] {
+            assert_eq!(answer(code, two), None, "{code:?}");
         }
     }
 

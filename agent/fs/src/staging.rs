@@ -128,13 +128,14 @@ fn block(
     if placed.record.mode != Mode::Block {
         return Err(incompatible("a mount volume".to_owned()));
     }
-    let state = placed.record.state.clone();
-    if matches!(state, RecordState::Block | RecordState::New)
-        && let Some(partition) = open_encrypted(backend, job, placed, true, context)?
-    {
-        keep_mapping(&mut contents, job.uuid, &partition);
+    let placed = placed.clone();
+    if matches!(placed.record.state, RecordState::Block | RecordState::New) {
+        let opened = open_encrypted(backend, job, &placed, true, context);
+        if let Some(partition) = opened.inspect_err(|_| close_again(&placed))? {
+            keep_mapping(&mut contents, job.uuid, &partition);
+        }
     }
-    match &state {
+    match &placed.record.state {
         // Publishing uses the current device from there.
         RecordState::Block => Ok(Staged {
             contents,
@@ -144,7 +145,8 @@ fn block(
         }),
         RecordState::New => {
             context.step("recording that the volume is raw");
-            let changed = backend.advance(&job.drive, job.uuid, RecordState::Block)?;
+            let changed = backend.advance(&job.drive, job.uuid, RecordState::Block);
+            let changed = changed.inspect_err(|_| close_again(&placed))?;
             Ok(Staged {
                 contents: changed.contents,
                 formatted: false,
@@ -181,6 +183,17 @@ fn open_encrypted(
             };
             crypt::open(&opening, context).map(Some)
         }
+    }
+}
+
+/// Closes an encrypted volume after a failed stage, if that has opened it: as little is left behind as of a mount. One that was open before
+/// may be used elsewhere. `before`: the volume as it was before the stage.
+fn close_again(before: &Placed) {
+    if let Some(encryption) = before.record.encryption()
+        && before.mapping.is_none()
+        && let Err(error) = crypt::close(before.record.uuid, encryption)
+    {
+        tracing::error!(volume = %before.record.uuid, error = %drivebay_model::cause::chain(&error), "cannot close an encrypted volume after a failed stage");
     }
 }
 
@@ -279,16 +292,8 @@ impl<'a> Staging<'a> {
                 self.already(placed, context)
             }
             MountPlan::Mount => {
-                let encryption = placed.record.encryption();
-                let (uuid, was_open) = (self.job.uuid, placed.mapping.is_some());
-                self.stage_device(placed, context).inspect_err(|_| {
-                    // As little is left behind as of a mount. What was open before may be used elsewhere.
-                    if let Some(encryption) = encryption.filter(|_| !was_open)
-                        && let Err(error) = crypt::close(uuid, encryption)
-                    {
-                        tracing::error!(volume = %uuid, error = %drivebay_model::cause::chain(&error), "cannot close an encrypted volume after a failed stage");
-                    }
-                })
+                let staged = self.stage_device(placed, context);
+                staged.inspect_err(|_| close_again(placed))
             }
         }
     }

@@ -211,7 +211,8 @@ pub trait ClaimedDrive {
     }
 
     /// Removes a volume's device from the kernel, and marks the volume as deleted. A volume that is
-    /// missing or being erased already is not changed. Errs with `InUse` while it is open.
+    /// missing or being erased already is not changed. Errs with `InUse` while it is open. Of an
+    /// encrypted volume the header is destroyed before this returns Ok.
     fn delete(&mut self, uuid: Uuid) -> Result<Changed, LayoutError> {
         let contents = self.contents()?;
         let Some(placed) = contents.volume(uuid) else {
@@ -223,11 +224,18 @@ pub trait ClaimedDrive {
             RecordState::Erasing { .. } if self.is_half_marked(uuid)? => {
                 return Err(in_use(placed, &self.device().holders(placed)));
             }
-            RecordState::Erasing { .. } => return unchanged(contents),
+            // An earlier call may have ended before the header was destroyed.
+            RecordState::Erasing { done_bytes, .. } => {
+                if done_bytes < placed.record.header_bytes() {
+                    let header = encrypted::header(&self.runs(placed)?, placed);
+                    encrypted::destroy(self.device(), self.id(), &header)?;
+                }
+                return unchanged(contents);
+            }
             _ => {}
         }
         self.is_free_to_change(uuid)?;
-        encrypted::unmap(self.device(), placed)?;
+        encrypted::unmap(self.device(), self.id(), placed)?;
         let header = encrypted::header(&self.runs(placed)?, placed);
         self.mark_erasing(placed)?;
         // The mark is durable: nothing opens the volume from here on, and without its header nothing can.

@@ -136,11 +136,12 @@ impl Device for BlockDev {
     }
 
     fn unmap(&self, placed: &Placed) -> io::Result<()> {
-        // A copy of the volume on another drive has the same header.
-        match (self.mapping(placed)?, placed.record.encryption()) {
-            (Some(_), Some(encryption)) => dm::remove_mapped(&encryption.dm_uuid()).map(drop),
-            _ => Ok(()),
-        }
+        let encryption = placed.record.encryption();
+        let Some((encryption, device)) = encryption.zip(placed.device.as_deref()) else {
+            return Ok(());
+        };
+        // Not the one of a copy of the volume on another drive, which has the same header.
+        dm::remove_from(Path::new("/sys"), device, &encryption.dm_uuid()).map(drop)
     }
 }
 

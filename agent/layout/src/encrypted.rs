@@ -27,17 +27,16 @@ pub(super) fn find_mappings<D: Device + ?Sized>(
 
 /// Removes the mapped device of an encrypted volume that is not used any more. Errs with `InUse`
 /// while it is open.
-pub(super) fn unmap<D: Device + ?Sized>(dev: &D, placed: &Placed) -> Result<(), LayoutError> {
-    match dev.unmap(placed) {
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            Err(in_use(placed, &dev.holders(placed)))
-        }
-        Err(source) => Err(LayoutError::InUse {
-            uuid: placed.record.uuid,
-            held: format!("its mapped device cannot be removed: {source}"),
-        }),
-        Ok(()) => Ok(()),
-    }
+pub(super) fn unmap<D: Device + ?Sized>(
+    dev: &D,
+    id: &DriveId,
+    placed: &Placed,
+) -> Result<(), LayoutError> {
+    dev.unmap(placed)
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => in_use(placed, &dev.holders(placed)),
+            _ => host_error(id, "removing the device of an encrypted volume")(error),
+        })
 }
 
 /// Returns the ranges of the drive with the header of an encrypted volume in these runs, with all its

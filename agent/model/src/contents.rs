@@ -66,7 +66,7 @@ pub struct Placed {
     /// extent.
     #[serde(default)]
     pub pieces: Vec<Extent>,
-    /// Its mapped device if it is encrypted and open.
+    /// The mapped device of an encrypted volume that is open; None otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapping: Option<Mapping>,
     /// Layout `lvm`: its snapshots, by the time at which they were taken.
@@ -165,7 +165,7 @@ pub struct Contents {
     pub layout: Layout,
     /// Sequence number of the label slot that was read: of two reads of one label, the higher one is the later.
     pub sequence: u64,
-    /// When this was read, and with it what the kernel has of the drive.
+    /// Moment of this reading.
     #[serde(default)]
     pub read_at: ReadAt,
     /// Volumes in ascending order of their start, including those that are being created or erased.
@@ -193,8 +193,8 @@ pub struct Contents {
     pub notes: Vec<String>,
 }
 
-/// Moment at which reading a drive began, by the clock of this boot. The same contents read again are the same: two moments are equal, and
-/// only `Contents::replaces` compares them.
+/// Moment at which it was read what the kernel has of a drive, by the clock of this boot. The drive's lock is held meanwhile, so that its
+/// metadata do not change. The same contents read again are the same: two moments are equal, and only `Contents::replaces` compares them.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct ReadAt {
     /// Nanoseconds since the boot; 0: not known.

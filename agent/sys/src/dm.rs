@@ -86,20 +86,11 @@ pub fn on_drive<'d>(devices: &'d [DmDevice], drive: &str, uuid: &str) -> Option<
     (device.stands_on(drive) || device.slaves.iter().any(below)).then_some(device)
 }
 
-/// Returns the device of this uuid if it is mapped over the device of this kernel name alone. One that was over a device that is gone is
-/// returned as well: it is dead, and `orphaned`.
+/// Returns the device of this uuid if it is mapped over the device of this kernel name. One that was over a device that is gone is returned
+/// as well: it is dead, and `orphaned`.
 pub fn mapped_over(sys: &Path, kernel_name: &str, uuid: &str) -> io::Result<Option<DmDevice>> {
-    let found = match named(sys, std::iter::once(uuid))?.pop() {
-        Some(named) => on(sys, named),
-        None => return Ok(None),
-    };
-    match found {
-        Ok(device) => Ok(Some(device).filter(|device| {
-            device.orphaned || device.slaves.iter().all(|slave| slave == kernel_name)
-        })),
-        Err(error) if is_gone(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
+    let devices = of_drive(sys, kernel_name, std::iter::once(uuid))?;
+    Ok(on_drive(&devices, kernel_name, uuid).cloned())
 }
 
 /// Removes the device of this uuid from the kernel; false if there is none.

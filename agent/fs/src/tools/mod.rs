@@ -53,14 +53,14 @@ pub fn run(
     run_watched(program, device, context, || backend.run(&tool))
 }
 
-/// Runs a tool that works on this device and reads the secret from its standard input, with a deadline of six hours. Waits for no udevd,
-/// which a container does not have.
-pub fn run_with_secret(
+/// Runs a tool that changes mapped devices over this device, with a deadline of six hours. It reads the secret from its standard input. Does
+/// not wait for udevd: in a container it waited without end, since the host's udevd answers in the host's IPC namespace.
+pub fn run_mapper(
     backend: &dyn StageBackend,
     program: Program,
     args: Vec<OsString>,
     device: &str,
-    secret: &Secret,
+    secret: Option<&Secret>,
     context: &mut Context,
 ) -> Result<Output, FsError> {
     let tool = Tool {
@@ -70,8 +70,9 @@ pub fn run_with_secret(
         only: None,
         deadline: DEADLINE,
     };
-    run_watched(program, device, context, || {
-        backend.run_with_secret(&tool, secret)
+    run_watched(program, device, context, || match secret {
+        Some(secret) => backend.run_with_secret(&tool, secret),
+        None => backend.run(&tool),
     })
 }
 

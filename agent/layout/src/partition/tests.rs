@@ -17,8 +17,8 @@ use crate::{
     lvm::{label, metadata::PvHeader},
 };
 use drivebay_model::{
-    ClaimPolicy, Contents, Cordon, DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode,
-    RawSpace, Record, RecordState,
+    ClaimPolicy, Contents, Cordon, DriveId, Encryption, ErasePolicy, Extent, FsType, Label, MIB,
+    Mode, RawSpace, Record, RecordState, encryption::HEADER_BYTES,
 };
 
 pub(super) const SIZE: u64 = 48 * MIB;
@@ -108,6 +108,39 @@ pub(super) fn a() -> Uuid {
 
 pub(super) fn b() -> Uuid {
     Uuid::from_u128(0xb)
+}
+
+#[test]
+fn the_header_of_a_deleted_volume_is_destroyed_also_when_the_call_before_did_not_come_to_that() {
+    for mode in [Mode::Mount, Mode::Block] {
+        let drive = claimed(512, ClaimPolicy::Blank);
+        let mut record = spec(0xd, "d", 4);
+        record.mode = mode;
+        let header = Uuid::from_u128(7);
+        Encryption { header }.keep(&mut record.parameters);
+        create(&drive, &record).unwrap();
+        let placed = contents_of(&drive).volume(record.uuid).unwrap().clone();
+        // A raw one too has no header before its first stage.
+        assert_eq!(placed.record.state, RecordState::New);
+        let extent = placed.record.extent;
+        assert_eq!(extent.len, HEADER_BYTES + 4 * MIB);
+        let places = [0, HEADER_BYTES - 4096, HEADER_BYTES].map(|at| extent.start + at);
+        for at in places {
+            drive.write_at(at, &[7; 4096]).unwrap();
+        }
+        let first_bytes = || {
+            places.map(|at| {
+                let mut bytes = [0; 512];
+                drive.read_at(at, &mut bytes).unwrap();
+                bytes[0]
+            })
+        };
+        assert!(session(&drive).delete(record.uuid).unwrap().changed);
+        assert_eq!(first_bytes(), [0, 0, 7], "{mode}");
+        drive.rot(places[0], 9);
+        assert!(!session(&drive).delete(record.uuid).unwrap().changed);
+        assert_eq!(first_bytes(), [0, 0, 7], "{mode}");
+    }
 }
 
 fn formatted(mounted: bool) -> RecordState {

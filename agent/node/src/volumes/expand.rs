@@ -90,6 +90,7 @@ impl Volumes {
         if let Err(RunError::Job(error)) = &done {
             self.reread_if_contradicted(volume, error).await;
         }
+        let header = volume.placed.record.header_bytes();
         let done = done.map_err(|error| match error {
             RunError::Job(LayoutError::CannotGrow {
                 uuid,
@@ -97,11 +98,11 @@ impl Volumes {
                 possible,
             }) => VolumeError::CannotGrow {
                 uuid,
-                needed,
+                needed: needed.saturating_sub(header),
                 why: format!(
                     "drive {} has no room for that; it could grow to {} where it is",
                     volume.drive,
-                    size_beside(possible, needed)
+                    size_beside(possible.saturating_sub(header), needed)
                 ),
             },
             error => error.into(),

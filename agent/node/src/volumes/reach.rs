@@ -3,11 +3,14 @@
 use std::path::Path;
 
 use super::{MOUNT_DEADLINE, VolumeError, Volumes, guard::VolumeGuard};
-use drivebay_fs::{jobs::Device, mounts};
+use drivebay_fs::{
+    jobs::{Device, FsError},
+    mounts,
+};
 use drivebay_layout::jobs::{LayoutError, ReadDrive};
 use drivebay_model::{DriveRef, DriveState, Snapshot, Volume, VolumeState, cause::chain};
 use drivebay_sys::mountinfo::MountEntry;
-use drivebay_worker::Slot;
+use drivebay_worker::{RunError, Slot};
 
 impl Volumes {
     /// Returns the volume's drive for a change, if it is present and its contents can be trusted.
@@ -133,11 +136,16 @@ fn why_ambiguous(volume: &Volume) -> String {
     of_record.or_else(of_drives).unwrap_or_default()
 }
 
-/// Returns the device of a volume, or `DriveAway` if it has none.
+/// Returns the device of a volume that is mounted and published. Errs with `DriveAway` if it has none, and with `NotOpen` if an encrypted
+/// volume is not open.
 pub(super) fn device_of(volume: &Volume) -> Result<Device, VolumeError> {
-    Device::of(&volume.placed).ok_or_else(|| VolumeError::DriveAway {
-        uuid: volume.uuid,
-        drive: volume.drive.clone(),
+    let uuid = volume.uuid;
+    Device::of(&volume.placed).ok_or_else(|| match Device::own(&volume.placed) {
+        Some(_) => VolumeError::Fs(RunError::Job(FsError::NotOpen { uuid })),
+        None => VolumeError::DriveAway {
+            uuid,
+            drive: volume.drive.clone(),
+        },
     })
 }
 

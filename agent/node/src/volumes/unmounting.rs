@@ -86,10 +86,9 @@ impl Volumes {
             Some(volume) => WorkerKey::from((&volume.drive, Slot::Unmount)),
             None => WorkerKey::of_group(UNKNOWN_VOLUME, Slot::Unmount),
         };
-        // An unresponsive unmount keeps its worker.
         let worker = match volume {
-            Some(volume) if self.node.pool().is_taken(&main) => main.on(Lane::Volume(volume.uuid)),
-            _ => main.clone(),
+            Some(volume) => self.unmounter(volume),
+            None => main.clone(),
         };
         let used = volume.and_then(|volume| volume.placed.used_device());
         let device = match used {
@@ -183,6 +182,15 @@ impl Volumes {
         Ok(())
     }
 
+    /// Returns the worker that unmounts a volume: the main one of its drive, unless that is taken, since an unresponsive unmount keeps it.
+    fn unmounter(&self, volume: &Volume) -> WorkerKey {
+        let main = WorkerKey::from((&volume.drive, Slot::Unmount));
+        match self.node.pool().is_taken(&main) {
+            true => main.on(Lane::Volume(volume.uuid)),
+            false => main,
+        }
+    }
+
     /// Removes the mapped device of an encrypted volume that is unstaged. `is_lost`: its drive is gone or does not answer, so that the kernel
     /// may still hold the device; it is then removed when the drive returns.
     async fn close_mapping(&self, volume: &Volume, is_lost: bool) -> Result<(), VolumeError> {
@@ -193,7 +201,7 @@ impl Volumes {
             uuid: volume.uuid,
             encryption,
         };
-        let worker = WorkerKey::from((&volume.drive, Slot::Unmount));
+        let worker = self.unmounter(volume);
         match self.node.pool().run(worker, job, MOUNT_DEADLINE).await {
             Ok(false) => return Ok(()),
             Ok(true) => {}
