@@ -1,18 +1,25 @@
-//! One change at a time per volume and per name: a second caller fails with ABORTED instead of queueing.
+//! One change at a time per volume and per name: a second caller fails with ABORTED instead of queueing. Only a change that the agent
+//! makes in the background, without a request, is waited for, briefly.
 //!
 //! The guard of a volume is taken together with its caller: an orchestrator gets none for a volume that is mounted
 //! manually on this host, so that no operation has to check that separately.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     path::Path,
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
+use tokio::{sync::Notify, time::timeout};
 use uuid::Uuid;
 
 use super::{VolumeError, Volumes};
 use crate::state::hand_mounts::HandMount;
+
+/// How long a call waits for a change in the background. Such a change runs few commands; longer than this, the call is repeated.
+const BACKGROUND_WAIT: Duration = Duration::from_secs(5);
 
 /// Subjects of guards, besides volumes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -42,9 +49,11 @@ pub enum Caller<'a> {
     Manual,
     /// The agent itself, without a request.
     Agent,
-    /// The agent, while it completes a requested move, ends the holder of a device, or takes a snapshot: users of the
-    /// volume are not affected.
+    /// The agent, while it completes a requested move or takes a snapshot: users of the volume are not affected.
     Mover,
+    /// The agent, while it ends what a copy or an unmount left, without a request and without an effect on the volume's users: their
+    /// calls wait for it.
+    Background,
 }
 
 impl Caller<'_> {
@@ -55,7 +64,7 @@ impl Caller<'_> {
             // Mounts that an orchestrator made elsewhere are its own to unmount.
             Self::CsiUnmount(path) => mount.path == path,
             // Nothing is mounted then, and the next start of the host finds the volume at its place.
-            Self::Manual | Self::Mover => false,
+            Self::Manual | Self::Mover | Self::Background => false,
         }
     }
 
@@ -63,7 +72,7 @@ impl Caller<'_> {
     fn touches(self) -> bool {
         match self {
             Self::Csi | Self::CsiDelete | Self::Manual => true,
-            Self::CsiUnmount(_) | Self::Agent | Self::Mover => false,
+            Self::CsiUnmount(_) | Self::Agent | Self::Mover | Self::Background => false,
         }
     }
 
@@ -74,7 +83,7 @@ impl Caller<'_> {
             Self::Csi => manual,
             // Erased data does not return when the list can be read again.
             Self::CsiDelete | Self::Agent => true,
-            Self::CsiUnmount(_) | Self::Manual | Self::Mover => false,
+            Self::CsiUnmount(_) | Self::Manual | Self::Mover | Self::Background => false,
         }
     }
 }
@@ -87,7 +96,14 @@ enum Subject {
 
 /// All guards of a node that are held.
 #[derive(Debug, Default, Clone)]
-pub struct Guards(Arc<Mutex<HashSet<Subject>>>);
+pub struct Guards(Arc<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    /// True for a change in the background.
+    subjects: Mutex<HashMap<Subject, bool>>,
+    released: Notify,
+}
 
 /// Held by the task that makes the change; released on drop.
 #[derive(Debug)]
@@ -112,12 +128,16 @@ impl VolumeGuard {
 impl Guards {
     /// Takes the guard; None while it is held.
     pub fn take(&self, key: Key) -> Option<Guard> {
-        self.insert(Subject::Other(key))
+        self.insert(Subject::Other(key), false)
     }
 
-    fn insert(&self, subject: Subject) -> Option<Guard> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.insert(subject.clone()).then(|| Guard {
+    fn insert(&self, subject: Subject, background: bool) -> Option<Guard> {
+        let mut subjects = self.subjects();
+        if subjects.contains_key(&subject) {
+            return None;
+        }
+        subjects.insert(subject.clone(), background);
+        Some(Guard {
             all: self.clone(),
             subject,
         })
@@ -125,21 +145,49 @@ impl Guards {
 
     /// True if the guard is held.
     pub fn is_held(&self, key: &Key) -> bool {
-        self.contains(&Subject::Other(key.clone()))
+        self.subjects().contains_key(&Subject::Other(key.clone()))
     }
 
     /// True if the guard of a volume is held.
     pub fn is_volume_held(&self, uuid: Uuid) -> bool {
-        self.contains(&Subject::Volume(uuid))
+        self.subjects().contains_key(&Subject::Volume(uuid))
     }
 
-    fn contains(&self, subject: &Subject) -> bool {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.contains(subject)
+    /// Waits until no change in the background holds the guard of a volume.
+    async fn background_ended(&self, uuid: Uuid) {
+        loop {
+            let mut released = pin!(self.0.released.notified());
+            // From here on a release is noticed.
+            released.as_mut().enable();
+            if self.subjects().get(&Subject::Volume(uuid)) != Some(&true) {
+                return;
+            }
+            released.await;
+        }
+    }
+
+    fn subjects(&self) -> std::sync::MutexGuard<'_, HashMap<Subject, bool>> {
+        self.0
+            .subjects
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Volumes {
+    /// Like `guard_volume`, but waits for a change in the background, at most [`BACKGROUND_WAIT`].
+    pub(super) async fn guard_for_call(
+        &self,
+        uuid: Uuid,
+        what: &str,
+        caller: Caller<'_>,
+    ) -> Result<VolumeGuard, VolumeError> {
+        let ended = self.inner.guards.background_ended(uuid);
+        // After the limit it is still held, and the caller gets `Pending`.
+        let _ = timeout(BACKGROUND_WAIT, ended).await;
+        self.guard_volume(uuid, what, caller)
+    }
+
     /// Takes the guard of a volume for this caller. `what` names the volume in the error for a second caller.
     ///
     /// # Errors
@@ -151,7 +199,8 @@ impl Volumes {
         what: &str,
         caller: Caller<'_>,
     ) -> Result<VolumeGuard, VolumeError> {
-        let guard = self.inner.guards.insert(Subject::Volume(uuid));
+        let background = matches!(caller, Caller::Background);
+        let guard = self.inner.guards.insert(Subject::Volume(uuid), background);
         let guard = guard.ok_or_else(|| VolumeError::Pending {
             what: what.to_owned(),
         })?;
@@ -181,11 +230,8 @@ impl Volumes {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.all
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.subject);
+        self.all.subjects().remove(&self.subject);
+        self.all.0.released.notify_waiters();
     }
 }
 

@@ -1,6 +1,10 @@
 //! Tests of `guard`: one change at a time, and none by an orchestrator to a volume that an operator uses.
 
-use std::path::PathBuf;
+use std::{
+    path::PathBuf,
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
 
 use super::*;
 use crate::{
@@ -20,6 +24,33 @@ fn a_second_caller_is_refused_until_the_first_is_done() {
     assert!(guards.take(Key::Name("b".into())).is_some());
     drop(first);
     assert!(guards.take(Key::Name("a".into())).is_some());
+}
+
+#[tokio::test]
+async fn a_call_waits_for_a_change_in_the_background_and_for_no_other() {
+    let (rig, volume, _) = with_volume().await;
+    let mut unwoken = Context::from_waker(Waker::noop());
+    let volumes = rig.volumes.clone();
+    let background = volumes
+        .guard_volume(volume.uuid, "v", Caller::Background)
+        .unwrap();
+    let mut call = pin!(volumes.guard_for_call(volume.uuid, "v", Caller::CsiDelete));
+    assert!(
+        call.as_mut().poll(&mut unwoken).is_pending(),
+        "the call was answered meanwhile"
+    );
+    drop(background);
+    let held = call.await.unwrap();
+
+    // The holder is a call now.
+    let mut second = pin!(volumes.guard_for_call(volume.uuid, "v", Caller::Csi));
+    let answer = second.as_mut().poll(&mut unwoken);
+    assert!(
+        matches!(answer, Poll::Ready(Err(VolumeError::Pending { .. }))),
+        "{answer:?}"
+    );
+    drop(held);
+    rig.end().await;
 }
 
 /// A node with one volume, and its id.
@@ -261,7 +292,7 @@ async fn a_copy_is_out_of_date_once_somebody_may_write_the_volume_and_not_before
     for caller in [Caller::Csi, Caller::CsiDelete, Caller::Manual] {
         assert!(touched_by(caller), "{caller:?}");
     }
-    for caller in [Caller::Agent, Caller::Mover] {
+    for caller in [Caller::Agent, Caller::Mover, Caller::Background] {
         assert!(!touched_by(caller), "{caller:?}");
     }
 }

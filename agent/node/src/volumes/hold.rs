@@ -144,7 +144,7 @@ impl Volumes {
             .filter(|(_, holder)| !bound.contains(holder.device.as_str()));
         for (&uuid, _) in unneeded {
             // A volume that is being changed is handled the next time.
-            if let Ok(held) = self.guard_volume(uuid, "", Caller::Mover) {
+            if let Ok(held) = self.guard_volume(uuid, "", Caller::Background) {
                 self.dismiss_holder(&held).await;
             }
         }

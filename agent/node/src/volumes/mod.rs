@@ -172,7 +172,7 @@ impl Volumes {
     where
         F: Future<Output = Result<T, VolumeError>> + Send + 'static,
     {
-        let held = self.guard_volume(uuid, what, caller)?;
+        let held = self.guard_for_call(uuid, what, caller).await?;
         self.tracked(change(self.clone(), held)).await
     }
 

@@ -106,7 +106,9 @@ impl Volumes {
             this.after_first_scan(&name).await?;
             let volume = this.require_scanned(&requested.volume_id).await?;
             // Guarded before the name is looked up: the snapshot that has it may be being deleted.
-            let held = this.guard_volume(volume.uuid, &requested.volume_id, Caller::Mover)?;
+            let held = this
+                .guard_for_call(volume.uuid, &requested.volume_id, Caller::Mover)
+                .await?;
             let current = this.node.inventory().current();
             if let Some((of, existing)) = find(&current, |record| record.name == name) {
                 if of.uuid != volume.uuid || existing.record.group.is_some() {

@@ -157,7 +157,7 @@ impl Volumes {
         if let Some(taken) = taken.find(|one| one.record.name == name) {
             return Ok(taken.record.uuid);
         }
-        let held = self.guard_volume(of.volume, &of.volume.to_string(), Caller::Mover);
+        let held = self.guard_volume(of.volume, &of.volume.to_string(), Caller::Background);
         let held = held.map_err(|error| FillError::NotNow(error.to_string()))?;
         let taken = self.take_held(&held, volume, &name, WHOLE).await;
         let taken = match taken {

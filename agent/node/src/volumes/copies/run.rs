@@ -88,7 +88,7 @@ impl Volumes {
                 let current = self.node.inventory().current();
                 let volume = current.volumes.get(&volume).ok_or(FillError::Changed)?;
                 let what = volume.uuid.to_string();
-                let held = self.guard_volume(volume.uuid, &what, Caller::Mover)?;
+                let held = self.guard_volume(volume.uuid, &what, Caller::Background)?;
                 self.drop_held(&held, volume, snapshot).await?;
                 Ok(())
             }
