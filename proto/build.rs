@@ -70,6 +70,7 @@ const AGENT: Printed = &[
         &[
             ("volume_id", r#"#[serde(rename = "volume")]"#),
             ("mount_flags", r#"#[serde(rename = "options")]"#),
+            ("key_file", UNLESS_EMPTY_TEXT),
         ],
     ),
     (

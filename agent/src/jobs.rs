@@ -59,6 +59,9 @@ table![
     fs::jobs::Publish,
     fs::jobs::Unmount,
     fs::jobs::CloseMapping,
+    fs::jobs::Rekey,
+    fs::jobs::CheckSecret,
+    fs::jobs::AddRecoveryKey,
     fs::jobs::Stats,
     fs::jobs::GrowFs,
     worker::read::ReadSample,
@@ -70,7 +73,42 @@ table![
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::{
+        collections::HashSet,
+        fs,
+        path::{Path, PathBuf},
+    };
+
+    /// Product sources of the agent's crates.
+    fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_dir() && !matches!(name, "target" | "tests") {
+                sources(&path, found);
+            } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
+                found.push(path);
+            }
+        }
+    }
+
+    #[test]
+    fn each_job_of_the_agent_is_known_to_its_workers() {
+        let mut files = Vec::new();
+        sources(Path::new(env!("CARGO_MANIFEST_DIR")), &mut files);
+        let mut jobs = 0;
+        for file in files {
+            let text = fs::read_to_string(&file).unwrap();
+            let product = text.split("\n#[cfg(test)]\nmod").next().unwrap();
+            for job in product.split("\nimpl Job for ").skip(1) {
+                let (_, named) = job.split_once("const NAME: &'static str = \"").unwrap();
+                let name = named.split('"').next().unwrap();
+                assert!(super::NAMES.contains(&name), "{name} of {}", file.display());
+                jobs += 1;
+            }
+        }
+        assert_eq!(jobs, super::NAMES.len());
+    }
 
     #[test]
     fn job_names_are_unique() {

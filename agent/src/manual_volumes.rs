@@ -10,13 +10,18 @@ use drivebay_proto::{
     names,
 };
 use tonic::{Request, Response, Status};
+use uuid::Uuid;
 
 use crate::csi::{status::status, validate};
 use drivebay_fs::parse_mount_flags;
+use drivebay_model::StageSecrets;
 use drivebay_node::{
     context::NodeContext,
     scan_loop::Rescans,
-    state::hand_mounts::HandMount,
+    state::{
+        hand_mounts::HandMount,
+        receipts::{Receipt, Signed},
+    },
     volumes::{Caller, VolumeError, Volumes, manual::HandMountRequest},
 };
 
@@ -52,6 +57,10 @@ impl ManualVolumesService {
             read_only: mount.read_only,
             persist: mount.persist,
             mounted,
+            key_file: mount
+                .key_file
+                .as_ref()
+                .map_or_else(String::new, |path| path.display().to_string()),
         }
     }
 }
@@ -72,7 +81,40 @@ fn mount_request(
         flags: request.mount_flags.clone(),
         read_only: request.read_only || flags.read_only,
         persist: request.persist,
+        key_file: match request.key_file.as_str() {
+            "" => None,
+            path => Some(validate::path("key_file", path)?),
+        },
+        no_recovery_key: request.no_recovery_key,
     }))
+}
+
+fn uuid(text: &str) -> Result<Uuid, VolumeError> {
+    text.parse().map_err(|_| VolumeError::Invalid {
+        field: "volume",
+        why: format!("{text:?} is no uuid"),
+    })
+}
+
+fn erased(of: Receipt) -> wire::ErasedVolume {
+    wire::ErasedVolume {
+        uuid: of.volume.to_string(),
+        name: of.name,
+        claim: of.claim,
+        drive: of.drive,
+        serial: of.serial,
+        bytes: of.ranges.iter().map(|(_, bytes)| bytes).sum(),
+        erased_at: of.erased_at,
+        encrypted: of.encrypted,
+    }
+}
+
+fn receipt(signed: Signed) -> wire::ErasureReceipt {
+    wire::ErasureReceipt {
+        receipt: signed.document,
+        signature: signed.signature,
+        public_key: signed.public_key,
+    }
 }
 
 async fn answer<T>(
@@ -174,10 +216,15 @@ impl ManualVolumes for ManualVolumesService {
         &self,
         request: Request<wire::MountVolumeRequest>,
     ) -> Answer<wire::MountVolumeResponse> {
-        let request = request.into_inner();
+        let mut request = request.into_inner();
         answer("ManualVolumes/MountVolume", async {
             let how = mount_request(&request)?;
-            let mount = self.volumes.mount_manually(&request.volume, how).await?;
+            let secret = match std::mem::take(&mut request.secret) {
+                none if none.is_empty() => None,
+                text => Some(validate::secret("secret", text)?),
+            };
+            let mounted = self.volumes.mount_manually(&request.volume, how, secret);
+            let mount = mounted.await?;
             Ok(wire::MountVolumeResponse {
                 mount: Some(self.wire(&mount, true)),
             })
@@ -215,6 +262,75 @@ impl ManualVolumes for ManualVolumesService {
             Ok(wire::ListMountsResponse {
                 mounts: mounts.collect(),
             })
+        })
+        .await
+    }
+
+    async fn list_erased(
+        &self,
+        request: Request<wire::ListErasedRequest>,
+    ) -> Answer<wire::ListErasedResponse> {
+        let requested = request.into_inner().volume;
+        answer("ManualVolumes/ListErased", async {
+            let only = match requested.as_str() {
+                "" => None,
+                text => Some(uuid(text)?),
+            };
+            let is_it = |one: &Receipt| only.is_none_or(|only| one.volume == only);
+            let all = self.volumes.receipts().into_iter().filter(is_it);
+            let signed = only.map(|only| self.volumes.signed_receipts(only));
+            Ok(wire::ListErasedResponse {
+                volumes: all.map(erased).collect(),
+                receipts: signed.into_iter().flatten().map(receipt).collect(),
+            })
+        })
+        .await
+    }
+
+    async fn change_secret(
+        &self,
+        request: Request<wire::ChangeSecretRequest>,
+    ) -> Answer<wire::ChangeSecretResponse> {
+        let request = request.into_inner();
+        answer("ManualVolumes/ChangeSecret", async {
+            let secrets = StageSecrets {
+                secret: validate::secret("secret", request.secret)?,
+                previous: Some(validate::secret("previous", request.previous)?),
+            };
+            self.volumes.change_secret(request.id, secrets).await?;
+            Ok(wire::ChangeSecretResponse {})
+        })
+        .await
+    }
+
+    async fn check_secret(
+        &self,
+        request: Request<wire::CheckSecretRequest>,
+    ) -> Answer<wire::CheckSecretResponse> {
+        let request = request.into_inner();
+        answer("ManualVolumes/CheckSecret", async {
+            let secret = validate::secret("secret", request.secret)?;
+            let checked = self.volumes.check_secret(request.id, secret).await?;
+            Ok(wire::CheckSecretResponse {
+                slots: checked.slots,
+                is_recovery_key: checked.is_recovery_key,
+                has_recovery_key: checked.has_recovery_key,
+            })
+        })
+        .await
+    }
+
+    async fn add_recovery_key(
+        &self,
+        request: Request<wire::AddRecoveryKeyRequest>,
+    ) -> Answer<wire::AddRecoveryKeyResponse> {
+        let request = request.into_inner();
+        answer("ManualVolumes/AddRecoveryKey", async {
+            let secret = validate::secret("secret", request.secret)?;
+            let recovery = validate::secret("recovery_key", request.recovery_key)?;
+            let added = self.volumes.add_recovery_key(request.id, secret, recovery);
+            added.await?;
+            Ok(wire::AddRecoveryKeyResponse {})
         })
         .await
     }

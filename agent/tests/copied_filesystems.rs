@@ -328,7 +328,7 @@ fn an_xfs_whose_log_was_being_made_anew_is_repaired_by_who_has_the_time() {
         spoil("if=/dev/zero", spoiled);
         let at_once = Stage {
             may_repair: false,
-            secret: None,
+            secrets: None,
             ..copy.stage_job(&[], false)
         };
         copy.ran.lock().unwrap().clear();

@@ -1385,7 +1385,7 @@ fn staged(drive: &Drive, uuid: Uuid, path: &Path) -> drivebay_fs::jobs::Staged {
             xfs_retry_forever: false,
         }),
         may_repair: true,
-        secret: None,
+        secrets: None,
     }
     .run(&mut Context::silent())
     .unwrap()

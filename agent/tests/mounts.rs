@@ -773,7 +773,7 @@ fn a_raw_volume_is_published_as_its_node_and_never_formatted() {
         uuid: bench.uuid,
         mount: None,
         may_repair: false,
-        secret: None,
+        secrets: None,
     };
     assert!(!bench.run_stage(&job).unwrap().already);
     assert_eq!(bench.state(), RecordState::Block);

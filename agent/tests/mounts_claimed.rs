@@ -128,7 +128,7 @@ fn a_created_volume_is_made_once_grown_and_held_while_it_is_mounted() {
             xfs_retry_forever: false,
         }),
         may_repair: true,
-        secret: None,
+        secrets: None,
     };
     let staged = run(stage.clone()).unwrap();
     assert!(staged.formatted);

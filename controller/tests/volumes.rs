@@ -468,6 +468,14 @@ async fn capacity_is_what_can_be_had_and_never_an_error() {
             (gib(10), gib(5)),
         ),
         (
+            "encrypted: without the header",
+            |r| {
+                class_of(r, "nvme");
+                r.parameters.insert("encryption".into(), "luks2".into());
+            },
+            (gib(10) - (16 << 20), gib(5) - (16 << 20)),
+        ),
+        (
             "this node",
             |r| {
                 r.accessible_topology = node("csi.drivebay.io/node", "n1");

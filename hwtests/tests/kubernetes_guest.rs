@@ -19,11 +19,12 @@ use serde_json::{Value, json};
 /// Serial numbers of the guest's drives.
 const DRIVES: [&str; 2] = ["bay-left", "bay-right"];
 
-const SCENARIOS: [(&str, GuestScenario); 6] = [
+const SCENARIOS: [(&str, GuestScenario); 7] = [
     ("data is kept over a pod's replacement", keeps_data),
     ("raw block", raw_block),
     ("ReadWriteOncePod", one_pod),
     ("ext4 and XFS grow online", grows_online),
+    ("encrypted by a secret that changes", encrypted),
     ("a drive unplugged under a pod", drive_unplugged),
     ("the agent as a unit of systemd", as_a_unit),
 ];
@@ -156,6 +157,55 @@ fn grows_online(_node: &mut GuestNode, cluster: &Cluster) {
     for filesystem in filesystems {
         cluster.kubectl(&["delete", "storageclass", &format!("nvme-{filesystem}")]);
     }
+}
+
+/// Uses a filesystem and a raw volume that a secret opens, grows one without a secret, and changes the secret.
+fn encrypted(node: &mut GuestNode, cluster: &Cluster) {
+    let it = cluster.scenario("guest-encrypted");
+    let secret = |data: Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": data});
+    let mut class = class("nvme-encrypted", "ext4");
+    class["parameters"] = json!({
+        "class": "nvme",
+        "encryption": "luks2",
+        "csi.storage.k8s.io/node-stage-secret-name": "key",
+        "csi.storage.k8s.io/node-stage-secret-namespace": it.name,
+    });
+    it.apply(&[class, secret(json!({"passphrase": "first"}))]);
+    let claim =
+        |name: &str, mode: &str| claim_of(name, 64, "nvme-encrypted", mode, "ReadWriteOnce");
+    it.apply(&[claim("files", "Filesystem"), claim("raw", "Block")]);
+    let uses = [mounted("files", "/files"), device("raw", "/dev/raw")];
+    it.apply(&[pod("first", &uses, IDLE)]);
+    it.runs_in_the_guest("first");
+    let paths = ["/files/letter", "/dev/raw"];
+    let digests = paths.map(|path| it.write("first", path, 8));
+    let mapped = || node.guest().run("dmsetup ls --target crypt");
+    assert_eq!(
+        mapped().matches("drivebay-crypt-").count(),
+        2,
+        "{}",
+        mapped()
+    );
+    it.resize("files", 256);
+    it.until(&["pvc", "files"], "/status/capacity/storage", "256Mi");
+    it.delete_pod("first");
+    wait::until(LIMIT, "both volumes are closed", || {
+        (!mapped().contains("drivebay-crypt-")).then_some(())
+    });
+
+    // The kubelet repeats the stage until the secret is right.
+    it.apply(&[secret(json!({"passphrase": "second"}))]);
+    it.apply(&[pod("second", &uses, IDLE)]);
+    it.event(&["Pod/second", "FailedMount", "does not open volume"]);
+    let both = json!({"passphrase": "second", "previousPassphrase": "first"});
+    it.apply(&[secret(both)]);
+    it.runs_in_the_guest("second");
+    for (path, digest) in paths.iter().zip(&digests) {
+        assert_eq!(it.digest("second", path, 8), *digest, "{path}");
+    }
+    it.delete_pod("second");
+    it.end();
+    cluster.kubectl(&["delete", "storageclass", "nvme-encrypted"]);
 }
 
 fn drive_unplugged(node: &mut GuestNode, cluster: &Cluster) {

@@ -440,6 +440,16 @@ async fn a_call_that_is_cut_at_any_of_its_writes_happened_or_did_not() {
 
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
+async fn a_key_that_is_cut_while_it_is_made_changed_or_destroyed_opens_its_volume_or_there_is_none()
+{
+    long!();
+    // Making and destroying a header writes all of its 16 MiB, mostly zeros.
+    let writes = (1..=6).chain([8, 11, 15, 20, 28, 40]);
+    cut_everywhere(&[Op::Encrypt, Op::Rekey, Op::Destroy], writes).await;
+}
+
+#[tokio::test]
+#[ignore = "needs the lab: hwtests/lab"]
 async fn a_snapshot_that_is_cut_at_any_write_is_whole_or_gone_and_its_volume_is_as_it_was() {
     long!();
     cut_everywhere(

@@ -10,6 +10,7 @@
 mod manual_volumes {
     pub(crate) mod beside_csi;
     pub(crate) mod drives;
+    pub(crate) mod erased;
     pub(crate) mod helpers;
     pub(crate) mod kept;
     pub(crate) mod life;

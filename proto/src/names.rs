@@ -54,8 +54,13 @@ pub const COPY_UNREADABLE_ZEROS: &str = "zeros";
 pub const PARAM_ENCRYPTION: &str = "encryption";
 /// Value of [`PARAM_ENCRYPTION`]: LUKS2, opened by the secret that a stage call brings.
 pub const ENCRYPTION_LUKS2: &str = "luks2";
+/// Bytes of its drive that an encrypted volume takes besides its size: a LUKS2 header with two copies of its metadata and the key slots.
+/// The default of cryptsetup, which gets it as an option all the same.
+pub const ENCRYPTION_HEADER_BYTES: u64 = 16 << 20;
 /// Key of the secret by which a volume is opened, in the secrets of a stage call.
 pub const SECRET_PASSPHRASE: &str = "passphrase";
+/// Key of the same secret: the passphrase until now, from which a volume's key slots are changed at its next stage.
+pub const SECRET_PREVIOUS: &str = "previousPassphrase";
 
 /// Every parameter CreateVolume accepts.
 pub const PARAMETERS: [&str; 8] = [
@@ -108,6 +113,8 @@ pub const KEPT_SOURCE_SNAPSHOT: &str = "sourceSnapshot";
 pub const KEPT_SOURCE_VOLUME: &str = "sourceVolume";
 /// Of a copy with a filesystem: the UUIDs that it can have until its first stage gives it its own, with commas between them.
 pub const KEPT_COPIED_FS: &str = "copiedFilesystem";
+/// Of a copy of an encrypted volume: the UUIDs that its header can have until its first stage, in the same way.
+pub const KEPT_COPIED_HEADER: &str = "copiedEncryptionHeader";
 /// Number of bytes of a copy that could not be read on its source, and are zeros in the copy.
 pub const KEPT_UNREADABLE_BYTES: &str = "copyUnreadableBytes";
 

@@ -27,9 +27,11 @@ pub mod complete;
 pub mod copy;
 mod cordon;
 pub mod drives;
+mod erased;
 pub mod explain;
 pub mod health;
 pub mod init;
+mod keys;
 mod latency;
 mod light;
 pub mod logging;
@@ -129,6 +131,11 @@ pub enum CommandError {
     /// volume mount, unmount, list.
     #[error(transparent)]
     Mount(#[from] mounts::MountError),
+    #[error(transparent)]
+    Key(#[from] keys::KeyError),
+    /// `volume erased` found no such volume, or no receipt.
+    #[error(transparent)]
+    Erased(#[from] erased::ErasedError),
     /// `nomad-plugin` failed. The refusal has been printed to standard output, as JSON for Nomad.
     #[error(transparent)]
     Nomad(#[from] nomad::NomadError),
@@ -161,6 +168,8 @@ impl CommandError {
             Self::Snapshot(error) => error.code(),
             Self::Copy(error) => error.code(),
             Self::Mount(error) => error.code(),
+            Self::Key(error) => error.code(),
+            Self::Erased(error) => error.code(),
             Self::Nomad(nomad::NomadError::Client(error)) => error.code(),
             Self::Config(config::ConfigError::Missing { .. }) => BAD_CONFIG,
             Self::Explain(error) => error.code(),
@@ -386,6 +395,23 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             print(&check::run(&socket.socket, &volume).await?)
         }
         Command::Volume(VolumeCommand::Create(args)) => print(&manual::create(&args).await?),
+        Command::Volume(VolumeCommand::Erased {
+            name,
+            receipt,
+            socket,
+        }) => print(&erased::run(&socket.socket, name.as_deref(), receipt).await?),
+        Command::Volume(VolumeCommand::Rekey {
+            name,
+            key,
+            new_key_file,
+            socket,
+        }) => print(&keys::rekey(&socket.socket, &name, &key, &new_key_file).await?),
+        Command::Volume(VolumeCommand::CheckKey { name, key, socket }) => {
+            print(&keys::check(&socket.socket, &name, &key).await?)
+        }
+        Command::Volume(VolumeCommand::RecoveryKey { name, key, socket }) => {
+            print(&keys::recovery_key(&socket.socket, &name, &key).await?)
+        }
         Command::Volume(VolumeCommand::Mount(args)) => print(&mounts::mount(&args).await?),
         Command::Volume(VolumeCommand::Unmount { what, socket }) => {
             print(&mounts::unmount(&socket.socket, &what).await?)

@@ -146,8 +146,12 @@ pub(super) fn usable(volume: &Volume, how: &str) -> String {
         _ => "DIR",
     };
     let (name, described) = (printable(&volume.name), described(volume));
+    let key = match volume.parameters.contains_key(names::PARAM_ENCRYPTION) {
+        true => " --key-file FILE",
+        false => "",
+    };
     format!(
-        "volume {name} {how}: {described}\nuse it with `drivebay-agent volume mount {name} {place}`\n"
+        "volume {name} {how}: {described}\nuse it with `drivebay-agent volume mount {name} {place}{key}`\n"
     )
 }
 
@@ -220,6 +224,10 @@ pub(super) fn request(
         (names::PARAM_FS_TYPE, fs_type),
         (names::PARAM_MKFS_OPTIONS, args.mkfs_options.as_deref()),
         (names::PARAM_MOUNT_OPTIONS, args.mount_options.as_deref()),
+        (
+            names::PARAM_ENCRYPTION,
+            args.encrypt.then_some(names::ENCRYPTION_LUKS2),
+        ),
     ];
     let options = options
         .into_iter()

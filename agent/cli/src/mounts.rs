@@ -15,7 +15,13 @@ use drivebay_common::{
 use drivebay_proto::agent::{HandMount, MountVolumeRequest, UnmountVolumeRequest};
 
 use super::{
-    args::MountArgs, client::Client, complain, name, table::printable, volumes::list_mounts,
+    args::MountArgs,
+    client::Client,
+    complain,
+    keys::{SecretError, read_secret},
+    name,
+    table::printable,
+    volumes::list_mounts,
 };
 
 /// Limit of mounting. The filesystem of a large, slow drive may be repaired first, for hours; the agent's own limits apply to that.
@@ -35,6 +41,8 @@ pub enum MountError {
     Some { failed: usize, all: usize },
     #[error(transparent)]
     Pick(#[from] PickError),
+    #[error(transparent)]
+    Secret(#[from] SecretError),
 }
 
 impl MountError {
@@ -43,7 +51,7 @@ impl MountError {
         match self {
             Self::Client(error) => error.code(),
             Self::Pick(error) => error.code(),
-            Self::Directory(..) | Self::NotText(_) | Self::Some { .. } => WRONG,
+            Self::Directory(..) | Self::NotText(_) | Self::Some { .. } | Self::Secret(_) => WRONG,
         }
     }
 }
@@ -69,8 +77,13 @@ pub async fn mount(args: &MountArgs) -> Result<String, MountError> {
         None => String::new(),
     };
     let options = args.options.iter().flat_map(|options| options.split(','));
+    let volume = meant(&mut client, name).await?;
+    let (secret, key_file) = match &args.key_file {
+        Some(file) => (read_secret(file)?, kept(file)?),
+        None => (kept_secret(&mut client, &volume).await?, String::new()),
+    };
     let request = MountVolumeRequest {
-        volume: meant(&mut client, name).await?,
+        volume,
         path,
         mount_flags: options
             .map(str::trim)
@@ -79,8 +92,29 @@ pub async fn mount(args: &MountArgs) -> Result<String, MountError> {
             .collect(),
         read_only: args.read_only,
         persist: args.persist,
+        secret,
+        key_file,
+        no_recovery_key: args.no_recovery_key,
     };
     mount_one(&mut client, request).await
+}
+
+/// Returns the path of a secret's file to keep with a persisted mount; empty for the standard input.
+fn kept(file: &Path) -> Result<String, MountError> {
+    match file.as_os_str() == "-" {
+        true => Ok(String::new()),
+        false => absolute(file),
+    }
+}
+
+/// Returns the secret from the file that is kept with the persisted mount of a volume; empty if there is none.
+async fn kept_secret(client: &mut Client, volume: &str) -> Result<String, MountError> {
+    let kept = list_mounts(client).await?;
+    let mount = kept.iter().find(|mount| mount.volume_id == volume);
+    match mount.map(|mount| mount.key_file.as_str()) {
+        None | Some("") => Ok(String::new()),
+        Some(file) => Ok(read_secret(Path::new(file))?),
+    }
 }
 
 async fn mount_one(client: &mut Client, request: MountVolumeRequest) -> Result<String, MountError> {
@@ -103,11 +137,7 @@ async fn mount_all(client: &mut Client) -> Result<String, MountError> {
     let kept: Vec<HandMount> = kept.into_iter().filter(|mount| mount.persist).collect();
     let (all, mut failed, mut text) = (kept.len(), 0, String::new());
     for mount in kept {
-        let request = MountVolumeRequest {
-            volume: mount.volume_id.clone(),
-            ..MountVolumeRequest::default()
-        };
-        match mount_one(client, request).await {
+        match mount_kept(client, &mount).await {
             Ok(line) => text.push_str(&line),
             Err(MountError::Client(error)) if error.is_absence() => return Err(error.into()),
             Err(error) => {
@@ -129,6 +159,19 @@ async fn mount_all(client: &mut Client) -> Result<String, MountError> {
         text.push_str("no volume is to be mounted at each start of the host\n");
     }
     Ok(text)
+}
+
+async fn mount_kept(client: &mut Client, mount: &HandMount) -> Result<String, MountError> {
+    let secret = match mount.key_file.as_str() {
+        "" => String::new(),
+        file => read_secret(Path::new(file))?,
+    };
+    let request = MountVolumeRequest {
+        volume: mount.volume_id.clone(),
+        secret,
+        ..MountVolumeRequest::default()
+    };
+    mount_one(client, request).await
 }
 
 /// Unmounts a volume, and returns the text to print.

@@ -7,54 +7,32 @@
 //! The key is in the kernel's table of the mapped device, and not in a keyring of the process that opened it: so the device grows, and a
 //! worker that ends leaves nothing behind.
 
-use std::{ffi::OsString, path::Path};
+use std::{collections::BTreeSet, ffi::OsString, path::Path};
 
-use serde::Deserialize;
 use uuid::Uuid;
 
 use super::{
     backend::StageBackend,
     device::{self, Partition, io_error},
-    jobs::FsError,
+    jobs::{CheckedSecret, FsError},
+    luks::{CRYPTSETUP, Header, Luks, Slots, Tried},
     stage::describe,
-    tools::{self, Program},
+    tools,
 };
 use drivebay_model::{
     Cause, DriveRef, Encryption, Mapping, Placed, RecordState, Secret, Signature, Signatures,
-    cause::chain, encryption::HEADER_BYTES,
+    StageSecrets, cause::chain, copied::Copied, encryption::HEADER_BYTES,
 };
 use drivebay_sys::{
-    cmd::{self, Output},
+    cmd,
     dm::{self, DmDevice},
 };
 use drivebay_worker::Context;
 
-const CRYPTSETUP: Program = Program {
-    name: "cryptsetup",
-    package: "cryptsetup-bin",
-};
 /// Target of device-mapper, in the module dm-crypt.
 const TARGET: &str = "crypt";
 /// Key slots that the secret opens.
 const SLOTS: usize = 2;
-/// Bytes of a sector that is encrypted as a whole. A multiple of every drive's logical sector.
-const SECTOR: u32 = 4096;
-/// Cost of deriving a key from the secret: memory in KiB, and passes. Fixed, where cryptsetup would measure for two seconds and take up to
-/// 1 GiB, which a container may not have. Argon2id with 19 MiB and two passes is what OWASP asks of stored passwords at least.
-const PBKDF: [&str; 8] = [
-    "--pbkdf",
-    "argon2id",
-    "--pbkdf-memory",
-    "65536",
-    "--pbkdf-parallel",
-    "1",
-    "--pbkdf-force-iterations",
-    "4",
-];
-/// The program's exit code if no key slot opens with the secret (its manual page).
-const NO_PERMISSION: i32 = 2;
-/// Exit code for a device that has no valid header, or does not read; a lack of memory (3), a signal and others are not about the header.
-const WRONG: i32 = 1;
 /// Signature of a header, as libblkid names it.
 const SIGNATURE: &str = "crypto_LUKS";
 
@@ -88,7 +66,7 @@ pub(super) struct Opening<'a> {
     pub(super) drive: &'a DriveRef,
     pub(super) placed: &'a Placed,
     pub(super) encryption: Encryption,
-    pub(super) secret: &'a Secret,
+    pub(super) secrets: &'a StageSecrets,
     /// True: a header may be made if there never was one.
     pub(super) may_format: bool,
 }
@@ -100,17 +78,21 @@ enum Guard {
     Format,
     /// The volume's header is there.
     Open,
+    /// The header of a copy, which still has its source's UUID, is there.
+    Rename,
     /// There was a header, and there is none now.
     Gone,
     /// The device holds something else.
     Unexpected(String),
 }
 
-/// Decides from the record and a probe of the volume's own device. Pure.
-fn guard(state: &RecordState, header: Uuid, probed: &Signatures) -> Guard {
-    let is_ours = |one: &Signature| {
-        one.kind == SIGNATURE && !header.is_nil() && Uuid::parse_str(&one.uuid) == Ok(header)
+/// Decides from the record and a probe of the volume's own device. `copied`: the UUIDs that the header of a copy can have. Pure.
+fn guard(state: &RecordState, header: Uuid, copied: &[Uuid], probed: &Signatures) -> Guard {
+    let is = |one: &Signature, uuid: Uuid| {
+        one.kind == SIGNATURE && !uuid.is_nil() && Uuid::parse_str(&one.uuid) == Ok(uuid)
     };
+    let is_ours = |one: &Signature| is(one, header);
+    let is_copied = |one: &Signature| !header.is_nil() && copied.iter().any(|uuid| is(one, *uuid));
     match probed {
         Signatures::Empty if was_used(state) => Guard::Gone,
         Signatures::Empty if header.is_nil() => {
@@ -118,6 +100,9 @@ fn guard(state: &RecordState, header: Uuid, probed: &Signatures) -> Guard {
         }
         Signatures::Empty => Guard::Format,
         Signatures::Found(all) if matches!(all.as_slice(), [one] if is_ours(one)) => Guard::Open,
+        Signatures::Found(all) if matches!(all.as_slice(), [one] if is_copied(one)) => {
+            Guard::Rename
+        }
         Signatures::Found(all) | Signatures::Ambiguous(all) => Guard::Unexpected(describe(all)),
     }
 }
@@ -130,60 +115,50 @@ fn was_used(state: &RecordState) -> bool {
     )
 }
 
-/// Opens the volume, after making its header if there never was one. Does nothing more than verifying the secret if it is open. Returns the
-/// mapped device.
+/// Opens the volume, after making its header if there never was one, and changing its key slots to a new secret if the earlier one is given,
+/// too. Does nothing more than verifying the secret if it is open. Returns the mapped device.
 ///
 /// # Errors
 /// `WrongSecret`: no key slot opens with it.
 pub(super) fn open(opening: &Opening<'_>, context: &mut Context) -> Result<Partition, FsError> {
     let own = device::open(opening.drive, opening.placed)?;
-    context.step(&format!("probing {}", own.device));
-    let uuid = opening.placed.record.uuid;
-    let probed = opening.backend.probe(&own.node);
-    let probed = probed.map_err(|source| FsError::Probe {
-        uuid,
-        device: own.device.clone(),
-        source,
-    })?;
-    let (state, header) = (&opening.placed.record.state, opening.encryption.header);
-    match guard(state, header, &probed) {
-        Guard::Format => opening.format(&own, context)?,
-        Guard::Open => {}
-        Guard::Gone => return Err(opening.damaged(&own, "gone")),
-        Guard::Unexpected(found) => {
-            return Err(FsError::Unexpected {
-                uuid,
-                device: own.device,
-                found,
-                expected: format!("a LUKS2 header with UUID {header}"),
-            });
-        }
+    let luks = opening.luks(&own);
+    let StageSecrets { secret, previous } = opening.secrets;
+    let state = &opening.placed.record.state;
+    if opening.guard(&own, context)? == Guard::Format {
+        opening.format(&luks, context)?;
     }
-    let slots = match opening.slots(&own, context)? {
-        Header::Slots(slots) if slots > 0 => slots,
+    let slots = match luks.header(context)? {
+        Header::Slots(slots) if !slots.all().is_empty() => slots.secret,
         // Without a key slot it was never open, and a volume that was never used holds nothing.
         _ if !was_used(state) => {
-            opening.format(&own, context)?;
-            1
+            opening.format(&luks, context)?;
+            BTreeSet::from([0])
         }
         Header::Slots(_) => return Err(opening.damaged(&own, "without key slots")),
         Header::Unusable(why) => return Err(opening.damaged(&own, &why)),
     };
+    if let Some(previous) = previous {
+        opening.change_secret(&luks, previous, secret, context)?;
+    }
+    let uuid = opening.placed.record.uuid;
     let mapped = match opening.mapped(&own)? {
         Some(mapped) => {
-            opening.unlock(&own, true, context)?;
+            opening.unlock(&luks, None, context)?;
             if mapped.size_bytes < own.bytes.saturating_sub(HEADER_BYTES) {
                 grow(opening.backend, opening.encryption, &own.device, context)?;
             }
             mapped
         }
         None => {
-            opening.unlock(&own, false, context)?;
+            let name = opening.encryption.mapping_name();
+            opening.unlock(&luks, Some(&name), context)?;
             opening.mapped(&own)?.ok_or(FsError::NotOpen { uuid })?
         }
     };
-    if slots < SLOTS
-        && let Err(error) = opening.add_slot(&own, context)
+    if slots.len() < SLOTS
+        && previous.is_none()
+        && let Err(error) = opening.add_slot(&luks, secret, secret, context)
     {
         // One that is used has its data, by the slot that it has.
         if !was_used(state) {
@@ -201,12 +176,165 @@ pub(super) fn open(opening: &Opening<'_>, context: &mut Context) -> Result<Parti
     device::open_mapped(opening.drive, &placed)
 }
 
-impl Opening<'_> {
+/// Changes the secret of a volume that has a header, from the previous one; does nothing if it is changed. The volume may be in use.
+///
+/// # Errors
+/// `WrongSecret`: neither of them opens it.
+pub(super) fn rekey(opening: &Opening<'_>, context: &mut Context) -> Result<(), FsError> {
+    let own = device::open(opening.drive, opening.placed)?;
+    let luks = opening.existing(&own, context)?;
+    let StageSecrets { secret, previous } = opening.secrets;
+    let previous = previous.as_ref().unwrap_or(secret);
+    opening.change_secret(&luks, previous, secret, context)
+}
+
+/// Verifies that the secret opens a volume that has a header, which may be in use.
+///
+/// # Errors
+/// `WrongSecret`: it opens no key slot.
+pub(super) fn check_secret(
+    opening: &Opening<'_>,
+    context: &mut Context,
+) -> Result<CheckedSecret, FsError> {
+    let own = device::open(opening.drive, opening.placed)?;
+    let luks = opening.existing(&own, context)?;
+    let slots = opening.slots(&luks, context)?;
+    let opened = opened_by(&luks, &opening.secrets.secret, &slots.all(), context)?;
+    if opened.is_empty() {
+        return Err(opening.wrong_secret());
+    }
+    Ok(CheckedSecret {
+        slots: u32::try_from(opened.len()).unwrap_or(u32::MAX),
+        is_recovery_key: opened.iter().all(|slot| slots.recovery.contains_key(slot)),
+        has_recovery_key: !slots.recovery.is_empty(),
+    })
+}
+
+/// Adds a recovery key, and then removes earlier ones. Makes the header of a volume that has none yet.
+///
+/// # Errors
+/// `WrongSecret`: the secret opens no key slot.
+pub(super) fn add_recovery_key(
+    opening: &Opening<'_>,
+    recovery: &Secret,
+    context: &mut Context,
+) -> Result<(), FsError> {
+    let own = device::open(opening.drive, opening.placed)?;
+    let luks = opening.luks(&own);
+    let secret = &opening.secrets.secret;
+    if opening.guard(&own, context)? == Guard::Format {
+        opening.format(&luks, context)?;
+        opening.add_slot(&luks, secret, secret, context)?;
+    }
+    let earlier = opening.slots(&luks, context)?.recovery;
+    let slot = opening.add_slot(&luks, secret, recovery, context)?;
+    luks.mark_recovery(slot, context)?;
+    let marked = opening.slots(&luks, context)?.recovery;
+    if !marked.contains_key(&slot) {
+        return Err(opening.damaged(&own, "without the token that was added to it"));
+    }
+    for (slot, token) in earlier {
+        luks.kill_slot(slot, recovery, context)?;
+        luks.remove_token(token, context)?;
+    }
+    Ok(())
+}
+
+/// Returns the key slots that the secret opens, of these.
+fn opened_by(
+    luks: &Luks<'_>,
+    secret: &Secret,
+    slots: &BTreeSet<u32>,
+    context: &mut Context,
+) -> Result<BTreeSet<u32>, FsError> {
+    let mut opened = BTreeSet::new();
+    for slot in slots {
+        match luks.test(Some(*slot), secret, context)? {
+            Tried::Opens => {
+                opened.insert(*slot);
+            }
+            Tried::WrongSecret => {}
+            Tried::Failed(output) => {
+                tracing::warn!(
+                    device = luks.own.device,
+                    slot,
+                    output = tools::excerpt(&output),
+                    "a key slot of an encrypted volume cannot be used"
+                );
+            }
+        }
+    }
+    Ok(opened)
+}
+
+impl<'a> Opening<'a> {
+    fn luks<'o>(&'o self, own: &'o Partition) -> Luks<'o> {
+        Luks {
+            backend: self.backend,
+            own,
+        }
+    }
+
+    /// Probes the volume's own device and decides about its header, which is the volume's own afterwards. Returns `Format` or `Open`.
+    fn guard(&self, own: &Partition, context: &mut Context) -> Result<Guard, FsError> {
+        context.step(&format!("probing {}", own.device));
+        let uuid = self.placed.record.uuid;
+        let probed = self.backend.probe(&own.node);
+        let probed = probed.map_err(|source| FsError::Probe {
+            uuid,
+            device: own.device.clone(),
+            source,
+        })?;
+        let (record, header) = (&self.placed.record, self.encryption.header);
+        let copied = Copied::Header.of(&record.parameters);
+        match guard(&record.state, header, &copied, &probed) {
+            Guard::Rename => {
+                // Two headers with one UUID cannot be distinguished.
+                self.luks(own).rename(header, context)?;
+                Ok(Guard::Open)
+            }
+            Guard::Gone => Err(self.damaged(own, "gone")),
+            Guard::Unexpected(found) => Err(FsError::Unexpected {
+                uuid,
+                device: own.device.clone(),
+                found,
+                expected: format!("a LUKS2 header with UUID {header}"),
+            }),
+            decided => Ok(decided),
+        }
+    }
+
+    /// Like `luks`, for a volume whose header was made.
+    fn existing<'o>(
+        &'o self,
+        own: &'o Partition,
+        context: &mut Context,
+    ) -> Result<Luks<'o>, FsError> {
+        match self.guard(own, context)? {
+            Guard::Format => Err(self.not_formatted("a key")),
+            _ => Ok(self.luks(own)),
+        }
+    }
+
+    fn not_formatted(&self, requested: &str) -> FsError {
+        FsError::Incompatible {
+            uuid: self.placed.record.uuid,
+            is: "not formatted yet".to_owned(),
+            requested: requested.to_owned(),
+        }
+    }
+
     fn damaged(&self, own: &Partition, what: &str) -> FsError {
         FsError::HeaderDamaged {
             uuid: self.placed.record.uuid,
             device: own.device.clone(),
             what: what.to_owned(),
+        }
+    }
+
+    fn wrong_secret(&self) -> FsError {
+        FsError::WrongSecret {
+            uuid: self.placed.record.uuid,
         }
     }
 
@@ -216,159 +344,113 @@ impl Opening<'_> {
     }
 
     /// Makes the header with its first key slot, with a new random key.
-    fn format(&self, own: &Partition, context: &mut Context) -> Result<(), FsError> {
+    fn format(&self, luks: &Luks<'_>, context: &mut Context) -> Result<(), FsError> {
         if !self.may_format {
-            return Err(FsError::Incompatible {
-                uuid: self.placed.record.uuid,
-                is: "not formatted yet".to_owned(),
-                requested: "read-only".to_owned(),
-            });
+            return Err(self.not_formatted("read-only"));
         }
-        own.must_be_free()?;
-        let header = self.encryption.header.to_string();
-        let (offset, sector) = ((HEADER_BYTES / 512).to_string(), SECTOR.to_string());
-        let options = [
-            "luksFormat",
-            "--batch-mode",
-            "--type",
-            "luks2",
-            "--cipher",
-            "aes-xts-plain64",
-            "--key-size",
-            "512",
-            "--sector-size",
-            &sector,
-            "--offset",
-            &offset,
-            "--uuid",
-            &header,
-        ];
-        let output = self.run(own, &[&options[..], &PBKDF].concat(), &[], context)?;
-        match output.code {
-            Some(0) => Ok(()),
-            _ => Err(failed("luksFormat", own, &output)),
+        luks.format(self.encryption.header, &self.secrets.secret, context)
+    }
+
+    fn slots(&self, luks: &Luks<'_>, context: &mut Context) -> Result<Slots, FsError> {
+        match luks.header(context)? {
+            Header::Slots(slots) => Ok(slots),
+            Header::Unusable(why) => Err(self.damaged(luks.own, &why)),
         }
     }
 
-    /// Adds a second key slot for the same secret.
-    fn add_slot(&self, own: &Partition, context: &mut Context) -> Result<(), FsError> {
-        let options = [&["luksAddKey", "--batch-mode"][..], &PBKDF].concat();
-        let output = self.run(own, &options, &["/dev/stdin"], context)?;
-        match output.code {
-            Some(0) => Ok(()),
-            _ => Err(failed("luksAddKey", own, &output)),
-        }
-    }
-
-    /// Opens the volume with the secret; with `only_test`, only verifies the secret.
-    fn unlock(
+    /// Adds a key slot for `new`, and opens it. Returns its number. `secret` opens one already.
+    fn add_slot(
         &self,
-        own: &Partition,
-        only_test: bool,
+        luks: &Luks<'_>,
+        secret: &Secret,
+        new: &Secret,
+        context: &mut Context,
+    ) -> Result<u32, FsError> {
+        let before = self.slots(luks, context)?.all();
+        match luks.add_slot(secret, new, context)? {
+            Tried::Opens => {}
+            Tried::WrongSecret => return Err(self.wrong_secret()),
+            Tried::Failed(output) => return Err(luks.failed("luksAddKey", &output)),
+        }
+        let after = self.slots(luks, context)?.all();
+        let added: BTreeSet<u32> = after.difference(&before).copied().collect();
+        let opened = opened_by(luks, new, &added, context)?;
+        let slot = opened.first().copied();
+        slot.ok_or_else(|| self.damaged(luks.own, "without the key slot that was added to it"))
+    }
+
+    /// Makes `new` the secret that opens the volume, in `SLOTS` key slots, and destroys the other slots, but not those of recovery keys. Each
+    /// new one is opened before an old one is destroyed, and each step can be repeated: meanwhile both secrets open the volume.
+    fn change_secret(
+        &self,
+        luks: &Luks<'_>,
+        previous: &Secret,
+        new: &Secret,
         context: &mut Context,
     ) -> Result<(), FsError> {
-        let name = self.encryption.mapping_name();
-        let options = ["open", "--type", "luks2", "--disable-keyring"];
+        let slots = self.slots(luks, context)?.secret;
+        let mut opened = opened_by(luks, new, &slots, context)?;
+        if opened.len() == slots.len() && opened.len() >= SLOTS {
+            return Ok(());
+        }
+        let opens = match opened.is_empty() {
+            true => previous,
+            false => new,
+        };
+        while opened.len() < SLOTS {
+            opened.insert(self.add_slot(luks, opens, new, context)?);
+        }
+        for slot in self.slots(luks, context)?.secret.difference(&opened) {
+            luks.kill_slot(*slot, new, context)?;
+        }
+        tracing::info!(volume = %self.placed.record.uuid, device = luks.own.device, "secret of an encrypted volume changed");
+        Ok(())
+    }
+
+    /// Opens the volume with the secret, as this mapped device; None: only verifies the secret.
+    fn unlock(
+        &self,
+        luks: &Luks<'_>,
+        name: Option<&str>,
+        context: &mut Context,
+    ) -> Result<(), FsError> {
+        let secret = &self.secrets.secret;
         // An unreadable key slot ends the program's search; each is then tried by itself.
-        let mut last = None;
-        for slot in [None, Some("0"), Some("1")] {
-            let slot: &[&str] = match &slot {
-                Some(slot) => &["--key-slot", slot],
-                None => &[],
-            };
-            let (test, name): (&[&str], &[&str]) = match only_test {
-                true => (&["--test-passphrase"], &[]),
-                false => (&[], &[&name]),
-            };
-            let output = self.run(own, &[&options[..], slot, test].concat(), name, context)?;
-            match output.code {
-                Some(0) => {
-                    if let Some(output) = &last {
-                        tracing::error!(volume = %self.placed.record.uuid, device = own.device, output = tools::excerpt(output), "a key slot of an encrypted volume cannot be used; it was opened by the other one");
-                    }
+        let first = self.try_slot(luks, None, name, secret, context)?;
+        let output = match first {
+            Tried::Opens => return Ok(()),
+            Tried::WrongSecret => return Err(self.wrong_secret()),
+            Tried::Failed(output) => output,
+        };
+        let mut is_wrong = false;
+        for slot in self.slots(luks, context)?.all() {
+            match self.try_slot(luks, Some(slot), name, secret, context)? {
+                Tried::Opens => {
+                    tracing::error!(volume = %self.placed.record.uuid, device = luks.own.device, output = tools::excerpt(&output), "a key slot of an encrypted volume cannot be used; it was opened by another one");
                     return Ok(());
                 }
-                Some(NO_PERMISSION) => {
-                    return Err(FsError::WrongSecret {
-                        uuid: self.placed.record.uuid,
-                    });
-                }
-                _ => last = Some(output),
+                Tried::WrongSecret => is_wrong = true,
+                Tried::Failed(_) => {}
             }
         }
-        let output = last.unwrap_or(Output {
-            code: None,
-            stdout: String::new(),
-            stderr: String::new(),
-        });
-        Err(failed("open", own, &output))
+        match is_wrong {
+            true => Err(self.wrong_secret()),
+            false => Err(luks.failed("open", &output)),
+        }
     }
 
-    /// Reads the header.
-    ///
-    /// # Errors
-    /// `Cryptsetup`: the program did not come as far as to judge it, which says nothing about the header.
-    fn slots(&self, own: &Partition, context: &mut Context) -> Result<Header, FsError> {
-        let args = ["luksDump", "--dump-json-metadata", "--disable-locks"].map(OsString::from);
-        let args = args.into_iter().chain([own.node.clone().into()]).collect();
-        let output = tools::run_mapper(self.backend, CRYPTSETUP, args, &own.device, None, context)?;
-        header_of(&output).ok_or_else(|| failed("luksDump", own, &output))
-    }
-
-    /// Runs the program with the secret as its input, on the volume's own device. `behind`: arguments that follow the device.
-    fn run(
+    fn try_slot(
         &self,
-        own: &Partition,
-        options: &[&str],
-        behind: &[&str],
+        luks: &Luks<'_>,
+        slot: Option<u32>,
+        name: Option<&str>,
+        secret: &Secret,
         context: &mut Context,
-    ) -> Result<Output, FsError> {
-        let options = options
-            .iter()
-            .chain(&["--disable-locks", "--key-file=/dev/stdin"]);
-        let mut args: Vec<OsString> = options.map(OsString::from).collect();
-        args.push(own.node.clone().into());
-        args.extend(behind.iter().map(OsString::from));
-        let secret = Some(self.secret);
-        tools::run_mapper(self.backend, CRYPTSETUP, args, &own.device, secret, context)
-    }
-}
-
-/// A header as the program read it.
-#[derive(Debug, PartialEq, Eq)]
-enum Header {
-    /// Number of its key slots.
-    Slots(usize),
-    /// Reason why it cannot be used, worded to stand after "the header is".
-    Unusable(String),
-}
-
-/// Metadata of a LUKS2 header, as cryptsetup prints it.
-#[derive(Debug, Deserialize)]
-struct Metadata {
-    keyslots: std::collections::BTreeMap<String, serde::de::IgnoredAny>,
-}
-
-/// Interprets the answer of `luksDump --dump-json-metadata`; None: it says nothing about the header. Pure.
-fn header_of(output: &Output) -> Option<Header> {
-    match output.code {
-        Some(0) => Some(match serde_json::from_str::<Metadata>(&output.stdout) {
-            Ok(metadata) => Header::Slots(metadata.keyslots.len()),
-            Err(error) => Header::Unusable(format!("not understood ({error})")),
-        }),
-        Some(WRONG) => Some(Header::Unusable(format!(
-            "damaged ({})",
-            tools::excerpt(output)
-        ))),
-        _ => None,
-    }
-}
-
-fn failed(action: &str, own: &Partition, output: &Output) -> FsError {
-    FsError::Cryptsetup {
-        action: action.to_owned(),
-        device: own.device.clone(),
-        output: tools::excerpt(output),
+    ) -> Result<Tried, FsError> {
+        match name {
+            Some(name) => luks.open(slot, name, secret, context),
+            None => luks.test(slot, secret, context),
+        }
     }
 }
 
@@ -416,6 +498,8 @@ mod tests {
     use drivebay_model::FsType;
 
     const HEADER: Uuid = Uuid::from_u128(7);
+    /// The header of the source of a copy.
+    const COPIED: Uuid = Uuid::from_u128(6);
 
     fn found(kind: &str, uuid: Uuid) -> Signatures {
         Signatures::Found(vec![Signature {
@@ -443,49 +527,35 @@ mod tests {
             (fs(true), Guard::Gone),
             (RecordState::Block, Guard::Gone),
         ] {
-            assert_eq!(guard(&state, HEADER, &Signatures::Empty), made, "{state:?}");
+            assert_eq!(
+                guard(&state, HEADER, &[COPIED], &Signatures::Empty),
+                made,
+                "{state:?}"
+            );
             // The volume's own header is opened in any state, and another one never.
             let own = found("crypto_LUKS", HEADER);
-            assert_eq!(guard(&state, HEADER, &own), Guard::Open);
+            assert_eq!(guard(&state, HEADER, &[COPIED], &own), Guard::Open);
+            let copied = found("crypto_LUKS", COPIED);
+            assert_eq!(guard(&state, HEADER, &[COPIED], &copied), Guard::Rename);
             for other in [
                 found("crypto_LUKS", Uuid::from_u128(9)),
                 found("ext4", HEADER),
                 Signatures::Ambiguous(vec![]),
             ] {
-                let decided = guard(&state, HEADER, &other);
+                let decided = guard(&state, HEADER, &[COPIED], &other);
                 assert!(matches!(decided, Guard::Unexpected(_)), "{other:?}");
             }
         }
     }
 
     #[test]
-    fn a_program_that_was_killed_or_had_no_memory_says_nothing_about_a_header() {
-        let answer = |code, stdout: &str| {
-            header_of(&Output {
-                code,
-                stdout: stdout.to_owned(),
-                stderr: "Device /dev/dm-3 is not a valid LUKS device.".to_owned(),
-            })
-        };
-        let two = r#"{"keyslots":{"0":{"type":"luks2"},"1":{}},"segments":{}}"#;
-        assert_eq!(answer(Some(0), two), Some(Header::Slots(2)));
-        assert_eq!(
-            answer(Some(0), r#"{"keyslots":{}}"#),
-            Some(Header::Slots(0))
-        );
-        for (code, stdout) in [(Some(1), ""), (Some(0), "")] {
-            let header = answer(code, stdout);
-            assert!(matches!(header, Some(Header::Unusable(_))), "{header:?}");
-        }
-        for code in [None, Some(3), Some(4), Some(5)] {
-            assert_eq!(answer(code, two), None, "{code:?}");
-        }
-    }
-
-    #[test]
     fn a_record_whose_header_is_not_understood_makes_and_opens_nothing() {
-        for probed in [Signatures::Empty, found("crypto_LUKS", Uuid::nil())] {
-            let decided = guard(&RecordState::New, Uuid::nil(), &probed);
+        for probed in [
+            Signatures::Empty,
+            found("crypto_LUKS", Uuid::nil()),
+            found("crypto_LUKS", COPIED),
+        ] {
+            let decided = guard(&RecordState::New, Uuid::nil(), &[COPIED], &probed);
             assert!(matches!(decided, Guard::Unexpected(_)), "{probed:?}");
         }
     }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use drivebay_layout::jobs::LayoutError;
 use drivebay_model::{
     Cause, FsType,
-    names::{PARAM_ENCRYPTION, SECRET_PASSPHRASE},
+    names::{PARAM_ENCRYPTION, SECRET_PASSPHRASE, SECRET_PREVIOUS},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
@@ -152,7 +152,7 @@ pub enum FsError {
     },
     /// The volume is encrypted, and no secret was given.
     #[error(
-        "volume {uuid} is encrypted and the call has no secret {key:?}; name a secret that has it in the StorageClass (csi.storage.k8s.io/node-stage-secret-name and -namespace)",
+        "volume {uuid} is encrypted and the call has no secret {key:?}; name a secret that has it in the StorageClass (csi.storage.k8s.io/node-stage-secret-name and -namespace), or a file with --key-file",
         key = SECRET_PASSPHRASE
     )]
     NoSecret { uuid: Uuid },
@@ -165,8 +165,9 @@ pub enum FsError {
     NotEncrypted { uuid: Uuid },
     /// No key slot of the volume opens with the secret. The volume is whole.
     #[error(
-        "the secret {key:?} does not open volume {uuid}; its data is whole, and opens with the secret that the volume was first staged with",
-        key = SECRET_PASSPHRASE
+        "the secret {key:?} does not open volume {uuid}; its data is whole, and opens with the secret of its last use. If the secret was changed: add the earlier one to it as {previous:?}, or run `drivebay-agent volume rekey`",
+        key = SECRET_PASSPHRASE,
+        previous = SECRET_PREVIOUS
     )]
     WrongSecret { uuid: Uuid },
     /// The encrypted volume has no mapped device, since it was not staged, or not with its secret.

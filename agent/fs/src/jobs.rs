@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use super::error::FsError;
-use drivebay_model::{Contents, DriveRef, Encryption, FsType, Placed, Secret};
+use drivebay_model::{Contents, DriveRef, Encryption, FsType, Placed, Secret, StageSecrets};
 
 /// Makes a volume usable: verifies its device, makes a filesystem if (and only if) none was ever made, mounts it (which
 /// replays the journal), and grows it. The record of a block volume is moved to `Block`.
@@ -17,7 +17,7 @@ pub struct Stage {
     /// None for a block volume: nothing is mounted.
     pub mount: Option<StageMount>,
     /// Opens an encrypted volume. Another one has none.
-    pub secret: Option<Secret>,
+    pub secrets: Option<StageSecrets>,
     /// A filesystem that must be repaired first is repaired, without a limit of time. If false, errs with `NeedsRepair`.
     pub may_repair: bool,
 }
@@ -212,6 +212,42 @@ pub struct GrowFs {
     pub encryption: Option<Encryption>,
     /// Block volume: only returns the device's size.
     pub block: bool,
+}
+
+/// Changes the secret of an encrypted volume from the previous one. Does nothing if it is changed. The volume may be in use.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Rekey {
+    pub drive: DriveRef,
+    pub placed: Placed,
+    pub secrets: StageSecrets,
+}
+
+/// Verifies the secret of an encrypted volume, which may be in use.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CheckSecret {
+    pub drive: DriveRef,
+    pub placed: Placed,
+    pub secret: Secret,
+}
+
+/// Result of [CheckSecret]: the secret opens the volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckedSecret {
+    /// Number of key slots that it opens, at least 1.
+    pub slots: u32,
+    /// True if it is a recovery key.
+    pub is_recovery_key: bool,
+    /// True if the volume has a recovery key.
+    pub has_recovery_key: bool,
+}
+
+/// Adds a recovery key to an encrypted volume, in place of an earlier one. Makes its header if it has none yet.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AddRecoveryKey {
+    pub drive: DriveRef,
+    pub placed: Placed,
+    pub secret: Secret,
+    pub recovery: Secret,
 }
 
 /// Removes the mapped device of an encrypted volume that is unstaged. Reads nothing from the drive. Runs in the unmount slot.

@@ -32,6 +32,7 @@ pub mod jobs;
 pub mod kernel_options;
 pub mod kind;
 pub mod locate;
+mod luks;
 pub mod mkfs;
 pub mod mkfs_options;
 pub mod mkfs_trial;

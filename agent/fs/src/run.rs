@@ -2,13 +2,15 @@
 
 use super::{
     backend::Real,
-    crypt, device, growing,
+    crypt::{self, Opening},
+    device, growing,
     jobs::{
-        CloseMapping, FsError, GrowFs, Grown, Hold, Publish, Published, Stage, Staged, Stats,
-        Unmount, Unmounted, Usage,
+        AddRecoveryKey, CheckSecret, CheckedSecret, CloseMapping, FsError, GrowFs, Grown, Hold,
+        Publish, Published, Rekey, Stage, Staged, Stats, Unmount, Unmounted, Usage,
     },
     publish, staging, unmount, usage,
 };
+use drivebay_model::{DriveRef, Placed, Secret, StageSecrets};
 use drivebay_worker::{Context, Job};
 
 impl Job for Stage {
@@ -58,6 +60,61 @@ impl Job for CloseMapping {
         context.step("removing a mapped device");
         crypt::close(self.uuid, self.encryption)
     }
+}
+
+impl Job for Rekey {
+    const NAME: &'static str = "rekey";
+    type Answer = ();
+    type Error = FsError;
+    fn run(self, context: &mut Context) -> Result<(), FsError> {
+        crypt::rekey(&opening(&self.drive, &self.placed, &self.secrets)?, context)
+    }
+}
+
+impl Job for CheckSecret {
+    const NAME: &'static str = "check-secret";
+    type Answer = CheckedSecret;
+    type Error = FsError;
+    fn run(self, context: &mut Context) -> Result<CheckedSecret, FsError> {
+        let secrets = only(self.secret);
+        crypt::check_secret(&opening(&self.drive, &self.placed, &secrets)?, context)
+    }
+}
+
+impl Job for AddRecoveryKey {
+    const NAME: &'static str = "add-recovery-key";
+    type Answer = ();
+    type Error = FsError;
+    fn run(self, context: &mut Context) -> Result<(), FsError> {
+        let secrets = only(self.secret);
+        let opening = opening(&self.drive, &self.placed, &secrets)?;
+        crypt::add_recovery_key(&opening, &self.recovery, context)
+    }
+}
+
+fn only(secret: Secret) -> StageSecrets {
+    StageSecrets {
+        secret,
+        previous: None,
+    }
+}
+
+/// Errs with `NotEncrypted` for a volume that is not encrypted.
+fn opening<'a>(
+    drive: &'a DriveRef,
+    placed: &'a Placed,
+    secrets: &'a StageSecrets,
+) -> Result<Opening<'a>, FsError> {
+    let uuid = placed.record.uuid;
+    let encryption = placed.record.encryption();
+    Ok(Opening {
+        backend: &Real,
+        drive,
+        placed,
+        encryption: encryption.ok_or(FsError::NotEncrypted { uuid })?,
+        secrets,
+        may_format: true,
+    })
 }
 
 impl Job for Stats {

@@ -27,9 +27,7 @@ use super::{
     tools,
 };
 use drivebay_layout::jobs::LayoutError;
-use drivebay_model::{
-    Cause, Contents, FsType, Mapping, Mode, Placed, RecordState, copied::copied_fs,
-};
+use drivebay_model::{Cause, Contents, FsType, Mapping, Mode, Placed, RecordState, copied::Copied};
 use drivebay_sys::{
     clock::since_boot,
     kmsg, mount,
@@ -168,17 +166,17 @@ fn open_encrypted(
     context: &mut Context,
 ) -> Result<Option<Partition>, FsError> {
     let uuid = job.uuid;
-    match (placed.record.encryption(), &job.secret) {
+    match (placed.record.encryption(), &job.secrets) {
         (None, None) => Ok(None),
         (None, Some(_)) => Err(FsError::NotEncrypted { uuid }),
         (Some(_), None) => Err(FsError::NoSecret { uuid }),
-        (Some(encryption), Some(secret)) => {
+        (Some(encryption), Some(secrets)) => {
             let opening = Opening {
                 backend,
                 drive: &job.drive,
                 placed,
                 encryption,
-                secret,
+                secrets,
                 may_format,
             };
             crypt::open(&opening, context).map(Some)
@@ -366,7 +364,7 @@ impl<'a> Staging<'a> {
             probed.as_ref().ok(),
             self.fs_type,
             self.wanted.read_only,
-            copied_fs(&placed.record.parameters).as_slice(),
+            Copied::Fs.of(&placed.record.parameters).as_slice(),
         );
         let refused = |refusal: Refusal, cause| {
             refusal.into_error(self.job, self.fs_type, &partition.device, cause)

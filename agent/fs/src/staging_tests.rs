@@ -72,7 +72,7 @@ fn job(mount: Option<StageMount>) -> Stage {
         uuid: Uuid::from_u128(1),
         mount,
         may_repair: true,
-        secret: None,
+        secrets: None,
     }
 }
 

@@ -33,21 +33,39 @@ impl CopySource {
 /// Maximum of UUIDs that are kept for copies of copies none of which was ever staged.
 const MOST: usize = 8;
 
-/// Returns the UUIDs that the filesystem of a copy can have until its first stage, the latest first: that of the source, and if the source
-/// was a copy itself, those that it could have. Empty if the volume is no copy with a filesystem.
-pub fn copied_fs(kept: &BTreeMap<String, String>) -> Vec<Uuid> {
-    let kept = kept.get(names::KEPT_COPIED_FS).map_or("", String::as_str);
-    kept.split(',')
-        .filter_map(|uuid| uuid.parse().ok())
-        .collect()
+/// What a copy has the source's UUID of, until its first stage gives it one of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copied {
+    /// Its filesystem.
+    Fs,
+    /// The header of an encrypted one.
+    Header,
 }
 
-/// Adds the UUIDs to the parameters that are kept with the copy of a filesystem: its UUID, and the `earlier` ones that are kept with its
-/// volume, at most `MOST` together.
-pub fn keep_copied_fs(fs_uuid: Uuid, earlier: &[Uuid], kept: &mut BTreeMap<String, String>) {
-    let all = std::iter::once(&fs_uuid).chain(earlier).take(MOST);
-    let all: Vec<String> = all.map(Uuid::to_string).collect();
-    kept.insert(names::KEPT_COPIED_FS.to_owned(), all.join(","));
+impl Copied {
+    fn key(self) -> &'static str {
+        match self {
+            Self::Fs => names::KEPT_COPIED_FS,
+            Self::Header => names::KEPT_COPIED_HEADER,
+        }
+    }
+
+    /// Returns the UUIDs that it can have until the first stage, the latest first: that of the source, and if the source was a copy itself,
+    /// those that it could have. Empty if the volume is no copy, or its source had none.
+    pub fn of(self, kept: &BTreeMap<String, String>) -> Vec<Uuid> {
+        let kept = kept.get(self.key()).map_or("", String::as_str);
+        kept.split(',')
+            .filter_map(|uuid| uuid.parse().ok())
+            .collect()
+    }
+
+    /// Adds the UUIDs to the parameters that are kept with the copy: the `latest`, and the `earlier` ones that are kept with its source, at
+    /// most `MOST` together.
+    pub fn keep(self, latest: Uuid, earlier: &[Uuid], kept: &mut BTreeMap<String, String>) {
+        let all = std::iter::once(&latest).chain(earlier).take(MOST);
+        let all: Vec<String> = all.map(Uuid::to_string).collect();
+        kept.insert(self.key().to_owned(), all.join(","));
+    }
 }
 
 #[cfg(test)]
@@ -55,15 +73,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_of_a_copy_knows_each_uuid_that_its_filesystem_can_have() {
-        let mut kept = BTreeMap::new();
-        assert!(copied_fs(&kept).is_empty());
-        for number in 1..=9 {
-            let earlier = copied_fs(&kept);
-            keep_copied_fs(Uuid::from_u128(number), &earlier, &mut kept);
+    fn a_copy_of_a_copy_knows_each_uuid_that_it_can_have() {
+        for copied in [Copied::Fs, Copied::Header] {
+            let mut kept = BTreeMap::new();
+            assert!(copied.of(&kept).is_empty());
+            for number in 1..=9 {
+                let earlier = copied.of(&kept);
+                copied.keep(Uuid::from_u128(number), &earlier, &mut kept);
+            }
+            let all = copied.of(&kept).into_iter().map(|uuid| uuid.as_u128());
+            assert_eq!(all.collect::<Vec<_>>(), [9, 8, 7, 6, 5, 4, 3, 2]);
+            assert!(crate::created_for::requested(&kept).is_empty());
         }
-        let all = copied_fs(&kept).into_iter().map(|uuid| uuid.as_u128());
-        assert_eq!(all.collect::<Vec<_>>(), [9, 8, 7, 6, 5, 4, 3, 2]);
     }
 
     #[test]

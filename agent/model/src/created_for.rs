@@ -157,6 +157,7 @@ pub fn requested(kept: &BTreeMap<String, String>) -> BTreeMap<String, String> {
             names::KEPT_SOURCE_SNAPSHOT,
             names::KEPT_SOURCE_VOLUME,
             names::KEPT_COPIED_FS,
+            names::KEPT_COPIED_HEADER,
             names::KEPT_ENCRYPTION_HEADER,
             names::KEPT_UNREADABLE_BYTES,
         ];

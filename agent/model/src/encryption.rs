@@ -10,11 +10,10 @@ use drivebay_proto::names;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{MIB, Record};
+use super::Record;
 
-/// Bytes of the header, and so the offset of the data: two copies of the metadata and the area of the key slots. The default of cryptsetup,
-/// which gets it as an option all the same.
-pub const HEADER_BYTES: u64 = 16 * MIB;
+/// Bytes of the header, and so the offset of the data.
+pub const HEADER_BYTES: u64 = names::ENCRYPTION_HEADER_BYTES;
 
 /// Encryption of one volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -49,7 +49,7 @@ pub use encryption::{Encryption, Mapping};
 pub use finding::Finding;
 pub use health::{DriveHealth, Override, PollState, Verdict};
 pub use place::{CommitNote, Peer, PlaceState};
-pub use secret::Secret;
+pub use secret::{Secret, StageSecrets};
 pub use signature::{Signature, Signatures};
 pub use snapshot::{ClassReport, Drive, Snapshot, Volume, VolumeState};
 pub use volume::{FsType, Mode, Record, RecordState};

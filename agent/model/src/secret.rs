@@ -24,6 +24,15 @@ impl Secret {
     }
 }
 
+/// The secrets of a call that opens a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageSecrets {
+    /// Opens the volume.
+    pub secret: Secret,
+    /// Opened the volume until now: its key slots are changed to `secret`. None: they are not changed.
+    pub previous: Option<Secret>,
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")

@@ -24,6 +24,7 @@ pub mod histories;
 pub mod merge;
 pub mod moves;
 pub mod newer;
+pub mod receipts;
 pub mod underway;
 
 pub use dir::{StateDir, StateKind};

@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 use super::{
     health,
     status::status,
-    validate::{capability, path, pod, required, secret},
+    validate::{capability, path, pod, required, stage_secrets},
 };
 use drivebay_node::context::NodeContext;
 use drivebay_node::volumes::{
@@ -58,7 +58,7 @@ impl Node for NodeService {
             required("volume_id", &request.volume_id)?;
             let staging = path("staging_target_path", &request.staging_target_path)?;
             let wanted = capability(request.volume_capability.as_ref())?;
-            let secret = secret(&mut request.secrets)?;
+            let secrets = stage_secrets(&mut request.secrets)?;
             self.volumes
                 .stage(StageRequest {
                     id: request.volume_id,
@@ -67,7 +67,7 @@ impl Node for NodeService {
                     fs_type: wanted.fs_type,
                     flags: wanted.flags,
                     read_only: wanted.read_only,
-                    secret,
+                    secrets,
                 })
                 .await?;
             Ok(csi::NodeStageVolumeResponse {})

@@ -51,9 +51,9 @@ pub fn code(error: &VolumeError) -> Code {
         VolumeError::Vanished { .. } => Code::NotFound,
         VolumeError::NotStagedFirst => Code::FailedPrecondition,
         VolumeError::OtherTarget { .. } => Code::FailedPrecondition,
-        VolumeError::MountedManually { .. } | VolumeError::MountedElsewhere { .. } => {
-            Code::FailedPrecondition
-        }
+        VolumeError::MountedManually { .. }
+        | VolumeError::MountedElsewhere { .. }
+        | VolumeError::NoRecoveryKey { .. } => Code::FailedPrecondition,
         VolumeError::StillDetached { .. } => Code::Aborted,
         VolumeError::Remember { .. }
         | VolumeError::NotNoted { .. }

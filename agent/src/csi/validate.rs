@@ -8,11 +8,11 @@ use std::{
 use drivebay_csi::validate::{self, Access, InvalidRequest};
 use drivebay_proto::{
     csi::VolumeCapability,
-    names::{POD_NAME, POD_NAMESPACE, SECRET_PASSPHRASE},
+    names::{POD_NAME, POD_NAMESPACE, SECRET_PASSPHRASE, SECRET_PREVIOUS},
 };
 
 use drivebay_fs::options::parse_mount_flags;
-use drivebay_model::{FsType, Mode, Secret};
+use drivebay_model::{FsType, Mode, Secret, StageSecrets};
 use drivebay_node::volumes::VolumeError;
 
 /// A validated volume capability.
@@ -105,16 +105,26 @@ pub fn capability(given: Option<&VolumeCapability>) -> Result<Use, VolumeError> 
     })
 }
 
-/// Returns the secret by which a volume is opened; None if the call brings none. Other keys of the secrets are ignored, since a secret may
-/// serve several drivers.
-pub fn secret(secrets: &mut HashMap<String, String>) -> Result<Option<Secret>, VolumeError> {
-    let Some(text) = secrets.remove(SECRET_PASSPHRASE) else {
-        return Ok(None);
+/// Returns the secrets by which a volume is opened; None if the call brings none. Other keys are ignored, since a secret may serve several
+/// drivers.
+pub fn stage_secrets(
+    secrets: &mut HashMap<String, String>,
+) -> Result<Option<StageSecrets>, VolumeError> {
+    let mut taken = |key| {
+        secrets
+            .remove(key)
+            .map(|text| secret(key, text))
+            .transpose()
     };
+    let previous = taken(SECRET_PREVIOUS)?;
+    let secret = taken(SECRET_PASSPHRASE)?;
+    Ok(secret.map(|secret| StageSecrets { secret, previous }))
+}
+
+/// Returns a secret as it was given. `field`: its name, for the error.
+pub fn secret(field: &'static str, text: String) -> Result<Secret, VolumeError> {
     let secret = Secret::new(text);
-    secret
-        .map(Some)
-        .ok_or_else(|| invalid("secrets", "passphrase must have 1 to 4096 bytes"))
+    secret.ok_or_else(|| invalid(field, "a secret must have 1 to 4096 bytes"))
 }
 
 /// Returns the pod that a volume is published to, as NAMESPACE/NAME; None if the request has none, or no valid name.
@@ -161,12 +171,22 @@ mod tests {
             ("passphrase".to_owned(), "swordfish".to_owned()),
             ("token".to_owned(), "of another driver".to_owned()),
         ]);
-        let taken = secret(&mut secrets).unwrap().unwrap();
-        assert_eq!(taken.expose(), b"swordfish");
-        assert_eq!(secret(&mut secrets).unwrap(), None);
+        let taken = stage_secrets(&mut secrets).unwrap().unwrap();
+        assert_eq!(taken.secret.expose(), b"swordfish");
+        assert_eq!(taken.previous, None);
+        assert_eq!(stage_secrets(&mut secrets).unwrap(), None);
+        let mut both = HashMap::from([
+            ("passphrase".to_owned(), "herring".to_owned()),
+            ("previousPassphrase".to_owned(), "swordfish".to_owned()),
+        ]);
+        let taken = stage_secrets(&mut both).unwrap().unwrap();
+        assert_eq!(taken.secret.expose(), b"herring");
+        assert_eq!(taken.previous.unwrap().expose(), b"swordfish");
         for bad in [String::new(), "x".repeat(4097)] {
-            let mut secrets = HashMap::from([("passphrase".to_owned(), bad)]);
-            assert!(secret(&mut secrets).is_err());
+            for key in ["passphrase", "previousPassphrase"] {
+                let mut secrets = HashMap::from([(key.to_owned(), bad.clone())]);
+                assert!(stage_secrets(&mut secrets).is_err());
+            }
         }
     }
 

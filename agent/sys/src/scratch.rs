@@ -21,6 +21,11 @@ impl Scratch {
         Ok(Self(file))
     }
 
+    /// Creates a file of these bytes.
+    pub fn of(bytes: &[u8]) -> io::Result<Self> {
+        file_of(bytes).map(Self)
+    }
+
     /// Returns the path by which child processes can open it until it is dropped.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()

@@ -580,6 +580,34 @@ impl ManualVolumes for FakeManualVolumes {
         }))
     }
 
+    async fn list_erased(
+        &self,
+        _: Request<proto::ListErasedRequest>,
+    ) -> Answer<proto::ListErasedResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn change_secret(
+        &self,
+        _: Request<proto::ChangeSecretRequest>,
+    ) -> Answer<proto::ChangeSecretResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn check_secret(
+        &self,
+        _: Request<proto::CheckSecretRequest>,
+    ) -> Answer<proto::CheckSecretResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn add_recovery_key(
+        &self,
+        _: Request<proto::AddRecoveryKeyRequest>,
+    ) -> Answer<proto::AddRecoveryKeyResponse> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn release_drive(
         &self,
         _: Request<proto::ReleaseDriveRequest>,

@@ -267,7 +267,7 @@ impl Bench {
                 xfs_retry_forever: false,
             }),
             may_repair: true,
-            secret: None,
+            secrets: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! One machine with many served drives of both layouts. Each drive is the only one of its class, so that a test chooses the drive of a
 //! volume, and has a volume that must not change.
 
-use std::{collections::HashMap, path::PathBuf, pin::Pin, task::Poll, time::Duration};
+use std::{path::PathBuf, pin::Pin, task::Poll, time::Duration};
 
 use drivebay_hwtests::{
     Csi, GIB, MIB, csi,
@@ -148,8 +148,21 @@ impl Bench {
         bytes: u64,
         capability: &VolumeCapability,
     ) -> Held<Placed> {
-        let made = self.created(at, name, bytes, capability, None).await?;
-        Ok(self.lab.place(&made, name, capability))
+        let made = self.created(at, name, bytes, capability, &[], None);
+        Ok(self.lab.place(&made.await?, name, capability))
+    }
+
+    /// Creates an encrypted volume on this drive.
+    pub(crate) async fn create_encrypted(
+        &self,
+        at: usize,
+        name: &str,
+        bytes: u64,
+        capability: &VolumeCapability,
+    ) -> Held<Placed> {
+        let luks = [("encryption", "luks2")];
+        let made = self.created(at, name, bytes, capability, &luks, None);
+        Ok(self.lab.place(&made.await?, name, capability))
     }
 
     /// Creates a raw volume on this drive from a snapshot.
@@ -161,8 +174,8 @@ impl Bench {
         snapshot: &str,
     ) -> Held<Placed> {
         let (how, source) = (csi::block(), csi::from_snapshot(snapshot));
-        let made = self.created(at, name, bytes, &how, Some(source)).await?;
-        Ok(self.lab.place(&made, name, &how))
+        let made = self.created(at, name, bytes, &how, &[], Some(source));
+        Ok(self.lab.place(&made.await?, name, &how))
     }
 
     async fn created(
@@ -171,14 +184,17 @@ impl Bench {
         name: &str,
         bytes: u64,
         capability: &VolumeCapability,
+        parameters: &[(&str, &str)],
         volume_content_source: Option<VolumeContentSource>,
     ) -> Held<Volume> {
-        let class = self.bays[at].name.clone();
+        let class = ("class", self.bays[at].name.as_str());
+        let parameters = parameters.iter().chain([&class]);
+        let parameters = parameters.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         let request = CreateVolumeRequest {
             name: name.to_owned(),
             capacity_range: Some(csi::bytes(bytes)),
             volume_capabilities: vec![capability.clone()],
-            parameters: HashMap::from([("class".to_owned(), class)]),
+            parameters: parameters.collect(),
             volume_content_source,
             ..Default::default()
         };

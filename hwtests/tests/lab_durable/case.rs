@@ -34,6 +34,12 @@ pub(crate) enum Op {
     DropSnapshot,
     /// CreateVolume, block, of a snapshot whose volume was written to since.
     Restore,
+    /// The first NodeStageVolume of an encrypted volume: header, key slots, mkfs, records, mount.
+    Encrypt,
+    /// NodeStageVolume of an encrypted volume with another secret and the previous one.
+    Rekey,
+    /// DeleteVolume of an encrypted volume, which destroys its header.
+    Destroy,
 }
 
 impl fmt::Display for Op {
@@ -65,8 +71,12 @@ pub(crate) struct Case {
     pub(crate) restored: bool,
 }
 
-/// Contents of a filesystem before it is expanded.
-const BEFORE: &[u8] = b"written before it grew, and synced";
+/// Contents of a filesystem before the call.
+const BEFORE: &[u8] = b"written before the call, and synced";
+/// Secrets of an encrypted volume.
+const OLD: (&str, &str) = ("passphrase", "quiet-Swordfish-of-1987");
+const PREVIOUS: (&str, &str) = ("previousPassphrase", OLD.1);
+const NEW: (&str, &str) = ("passphrase", "silent-Salmon-of-1990");
 
 /// Returns the command in a refusal that restores a torn superblock. The drive writes at most 512 bytes atomically, and the superblock of
 /// btrfs has 4096. Without copies of it the filesystem is lost after such a cut, also without Drivebay.
@@ -118,10 +128,13 @@ impl Case {
         if op == Op::Erase {
             insist(async || case.delete(bench).await).await?;
         }
-        if matches!(op, Op::Grow(_)) {
+        if case.has_letter() {
             case.stage(bench).await?;
             let letter = Bench::letter(case.placed()?);
             bench.lab.guest().write(&letter, BEFORE);
+        }
+        if matches!(op, Op::Rekey | Op::Destroy) {
+            case.unstage(bench).await?;
         }
         Ok(case)
     }
@@ -129,7 +142,7 @@ impl Case {
     fn capability(&self) -> VolumeCapability {
         match self.op {
             Op::Stage(fs) | Op::Grow(fs) => csi::mount(fs),
-            Op::Claim | Op::Create => csi::mount("ext4"),
+            Op::Claim | Op::Create | Op::Encrypt | Op::Rekey | Op::Destroy => csi::mount("ext4"),
             _ => csi::block(),
         }
     }
@@ -139,6 +152,15 @@ impl Case {
             self.op,
             Op::Snapshot | Op::Group | Op::DropSnapshot | Op::Restore
         )
+    }
+
+    fn is_encrypted(&self) -> bool {
+        matches!(self.op, Op::Encrypt | Op::Rekey | Op::Destroy)
+    }
+
+    /// True if a file is written before the call.
+    fn has_letter(&self) -> bool {
+        matches!(self.op, Op::Grow(_) | Op::Rekey | Op::Destroy)
     }
 
     /// Creates the snapshot, or finds the existing one. Returns its id.
@@ -203,13 +225,19 @@ impl Case {
     }
 
     fn is_mounted(&self) -> bool {
-        matches!(self.op, Op::Stage(_) | Op::Grow(_))
+        matches!(self.op, Op::Stage(_) | Op::Grow(_)) || self.is_encrypted()
     }
 
     async fn create(&self, bench: &Bench) -> Held<Placed> {
         let bytes = if self.is_mounted() { FILESYSTEM } else { SMALL };
         let capability = self.capability();
-        bench.create(self.at, &self.name, bytes, &capability).await
+        match self.is_encrypted() {
+            true => {
+                let made = bench.create_encrypted(self.at, &self.name, bytes, &capability);
+                made.await
+            }
+            false => bench.create(self.at, &self.name, bytes, &capability).await,
+        }
     }
 
     fn placed(&self) -> Held<&Placed> {
@@ -225,14 +253,22 @@ impl Case {
     }
 
     async fn stage(&self, bench: &Bench) -> Held<()> {
+        match self.is_encrypted() {
+            true => self.stage_with(bench, &[OLD]).await,
+            false => self.stage_with(bench, &[]).await,
+        }
+    }
+
+    async fn stage_with(&self, bench: &Bench, secrets: &[(&str, &str)]) -> Held<()> {
         let Placed {
             id,
             staging,
             capability,
             ..
         } = self.placed()?;
-        let done = bench.csi().stage(id, staging, capability).await;
-        done.map_err(|status| format!("NodeStageVolume: {status}"))
+        let done = bench.csi().stage_with(id, staging, capability, secrets);
+        done.await
+            .map_err(|status| format!("NodeStageVolume: {status}"))
     }
 
     pub(crate) async fn unstage(&self, bench: &Bench) -> Held<()> {
@@ -250,7 +286,8 @@ impl Case {
                 self.before = Some(self.create(bench).await?);
                 Ok(())
             }
-            Op::Stage(_) => self.stage(bench).await,
+            Op::Stage(_) | Op::Encrypt => self.stage(bench).await,
+            Op::Rekey => self.stage_with(bench, &[NEW, PREVIOUS]).await,
             Op::Expand => {
                 let placed = self.placed()?;
                 let grown = bench.csi().expand(&placed.id, GROWN, &placed.capability);
@@ -260,7 +297,7 @@ impl Case {
                 }
                 Err(format!("it grew to {} bytes", grown.0))
             }
-            Op::Delete => self.delete(bench).await,
+            Op::Delete | Op::Destroy => self.delete(bench).await,
             Op::Grow(_) => {
                 self.stage(bench).await?;
                 let Placed {
@@ -360,7 +397,9 @@ impl Case {
         let sizes: &[Option<u64>] = match (self.op, acknowledged) {
             (Op::Claim | Op::Create | Op::CreateBlock, true) => &[Some(SMALL)],
             (Op::Claim | Op::Create | Op::CreateBlock, false) => &[Some(SMALL), None],
-            (Op::Stage(_), _) => &[Some(FILESYSTEM)],
+            (Op::Stage(_) | Op::Encrypt | Op::Rekey, _) => &[Some(FILESYSTEM)],
+            (Op::Destroy, true) => &[None],
+            (Op::Destroy, false) => &[Some(FILESYSTEM), None],
             (Op::Grow(_), true) => &[Some(LARGER)],
             (Op::Grow(_), false) => &[Some(FILESYSTEM), Some(LARGER)],
             (Op::Expand, true) => &[Some(GROWN)],
@@ -384,6 +423,12 @@ impl Case {
                 return Err(format!("what was made of the snapshot is {copies:?}"));
             }
         }
+        if self.op == Op::Destroy && !live.is_empty() {
+            // Nothing of it was destroyed.
+            insist(async || self.stage(bench).await).await?;
+            self.reads_letter(bench)?;
+            self.unstage(bench).await?;
+        }
         let mut again = insist(async || self.act(bench).await).await;
         // An agent that has detected the failure of the drive refuses one call.
         if self.op == Op::Restore && !acknowledged && again.is_err() {
@@ -402,20 +447,36 @@ impl Case {
             self.restored = true;
         }
         again.map_err(|why| format!("the same call again: {why}"))?;
-        if matches!(self.op, Op::Grow(_)) {
-            let letter = Bench::letter(self.placed()?);
-            if bench.lab.guest().read(&letter) != BEFORE {
-                return Err("what was written before it grew is another".to_owned());
-            }
+        if matches!(self.op, Op::Grow(_) | Op::Rekey) {
+            self.reads_letter(bench)?;
         }
-        if self.is_mounted() {
-            self.use_it(bench).await?;
+        match self.op {
+            Op::Rekey => {
+                self.unstage(bench).await?;
+                insist(async || self.stage_with(bench, &[NEW]).await).await?;
+                self.unstage(bench).await?;
+                match self.stage(bench).await {
+                    Err(why) if why.contains("does not open volume") => {}
+                    other => return Err(format!("with the old secret: {other:?}")),
+                }
+            }
+            Op::Destroy => {}
+            _ if self.is_mounted() => self.use_it(bench).await?,
+            _ => {}
         }
         if self.of_snapshot() {
             self.snapshots(bench, true).await?;
             self.restores(bench).await?;
         }
         self.end(bench).await
+    }
+
+    fn reads_letter(&self, bench: &Bench) -> Held<()> {
+        let letter = Bench::letter(self.placed()?);
+        match bench.lab.guest().read(&letter) == BEFORE {
+            true => Ok(()),
+            false => Err("what was written before is another".to_owned()),
+        }
     }
 
     /// Checks that a filesystem accepts a file, and has it when it is mounted again.

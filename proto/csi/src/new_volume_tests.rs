@@ -156,6 +156,7 @@ fn what_drivebay_keeps_with_a_volume_is_no_parameter_of_a_request() {
         names::KEPT_SOURCE_SNAPSHOT,
         names::KEPT_SOURCE_VOLUME,
         names::KEPT_COPIED_FS,
+        names::KEPT_COPIED_HEADER,
         names::KEPT_UNREADABLE_BYTES,
         names::KEPT_MANUAL,
         names::KEPT_CREATED_AT,

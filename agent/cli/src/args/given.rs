@@ -41,6 +41,10 @@ impl Command {
                 VolumeCommand::EraseNow(args) | VolumeCommand::Restore(args) => &args.socket,
                 VolumeCommand::List(args) => &args.socket,
                 VolumeCommand::Check { socket, .. }
+                | VolumeCommand::Erased { socket, .. }
+                | VolumeCommand::Rekey { socket, .. }
+                | VolumeCommand::CheckKey { socket, .. }
+                | VolumeCommand::RecoveryKey { socket, .. }
                 | VolumeCommand::Unmount { socket, .. }
                 | VolumeCommand::Delete { socket, .. } => socket,
             },

@@ -28,7 +28,7 @@ pub use snapshot::{
     CopyArgs, MaxAge, SnapshotCommand, SnapshotCreateArgs, SnapshotsArgs, Unreadable,
 };
 pub use volume::{
-    CreateArgs, MountArgs, PreferArgs, PvArgs, QuarantineArgs, VolumeCommand, VolumesArgs,
+    CreateArgs, KeyFile, MountArgs, PreferArgs, PvArgs, QuarantineArgs, VolumeCommand, VolumesArgs,
 };
 
 /// Exit codes that only some commands have.

@@ -45,7 +45,8 @@ Examples:
 Examples:
   drivebay-agent volume create db --size 100GiB
   drivebay-agent volume create db --size 100GiB --class fast --fs xfs
-  drivebay-agent volume create vm1 --size 20GiB --block                     a raw volume")]
+  drivebay-agent volume create vm1 --size 20GiB --block                     a raw volume
+  drivebay-agent volume create safe --size 20GiB --encrypt                  an encrypted one")]
     Create(CreateArgs),
     /// Create a volume as a copy of another volume
     ///
@@ -73,6 +74,7 @@ Examples:
   drivebay-agent volume mount db /srv/db
   drivebay-agent volume mount db /srv/db --persist                          at each boot, too
   drivebay-agent volume mount db                                            at its persisted directory
+  drivebay-agent volume mount safe /srv/safe --key-file safe.key            an encrypted one
   drivebay-agent volume mount --persisted                                   all persisted mounts")]
     Mount(MountArgs),
     /// Unmount a manually mounted volume, and remove its persisted mount
@@ -165,6 +167,77 @@ Examples:
   drivebay-agent volume restore db                                          shows it
   drivebay-agent volume restore db --confirm db                             restores it")]
     Restore(QuarantineArgs),
+    /// List the volumes that were erased on this host
+    ///
+    /// The latest 4096, whatever erased them: deletions, moves, the end of a quarantine. Classes with erase = "signatures" are left out,
+    /// since the data stays. With --receipt, the record of one volume with the signature of this host, as JSON, for whoever must show that
+    /// it is gone; it says what it does not claim.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume erased
+  drivebay-agent volume erased pvc-3f2c9d1e --receipt > erased.json
+  jq -j .[0].receipt erased.json > receipt; jq -j .[0].public_key erased.json > key.pem
+  jq -j .[0].signature erased.json | base64 -d > signature
+  openssl pkeyutl -verify -pubin -inkey key.pem -rawin -in receipt -sigfile signature")]
+    Erased {
+        /// Only this one: its name or uuid, in full
+        #[arg(required_if_eq("receipt", "true"))]
+        name: Option<String>,
+        /// Print its signed receipts
+        #[arg(long)]
+        receipt: bool,
+        #[command(flatten)]
+        socket: SocketArg,
+    },
+    /// Change the secret of an encrypted volume
+    ///
+    /// Also while it is in use. The new secret is tried before the earlier one is removed; until then both open the volume. Key slots that
+    /// were added by other programs are removed, except those of recovery keys. If a StorageClass names the secret, change that one, too.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume rekey db --key-file old.key --new-key-file new.key
+  drivebay-agent volume rekey db --key-file recovery.key --new-key-file new.key    the secret is lost")]
+    Rekey {
+        /// Name, uuid, id, PersistentVolume, claim or device; no prefix
+        name: String,
+        #[command(flatten)]
+        key: KeyFile,
+        /// File with the new secret; -: standard input
+        #[arg(long, value_name = "FILE")]
+        new_key_file: PathBuf,
+        #[command(flatten)]
+        socket: SocketArg,
+    },
+    /// Verify that a secret opens an encrypted volume
+    ///
+    /// Also while it is in use; nothing is mounted. Exit code 1: it does not open the volume.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume check-key db --key-file /etc/drivebay/db.key
+  kubectl get secret volumes -o jsonpath={.data.passphrase} | base64 -d | drivebay-agent volume check-key db --key-file -")]
+    CheckKey {
+        /// Name, uuid, id, PersistentVolume, claim or device; no prefix
+        name: String,
+        #[command(flatten)]
+        key: KeyFile,
+        #[command(flatten)]
+        socket: SocketArg,
+    },
+    /// Make a recovery key for an encrypted volume, and print it
+    ///
+    /// It opens the volume like its secret, also on another host. It is printed once and kept nowhere else. An earlier recovery key is
+    /// removed.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume recovery-key db --key-file /etc/drivebay/db.key > db.recovery")]
+    RecoveryKey {
+        /// Name, uuid, id, PersistentVolume, claim or device; no prefix
+        name: String,
+        #[command(flatten)]
+        key: KeyFile,
+        #[command(flatten)]
+        socket: SocketArg,
+    },
     /// The same as `drivebay-agent volumes`
     #[command(visible_alias = "ls")]
     List(VolumesArgs),
@@ -175,6 +248,14 @@ Examples:
 Examples:
   drivebay-agent volume pv db --pvc shop/data-db-0 --storage-class fast > pv.json")]
     Pv(PvArgs),
+}
+
+/// Where the secret of an encrypted volume is read from.
+#[derive(Debug, Args)]
+pub struct KeyFile {
+    /// File with the secret, without the newline at its end; -: standard input
+    #[arg(long, value_name = "FILE")]
+    pub key_file: PathBuf,
 }
 
 /// Options of `volume create`.
@@ -205,6 +286,9 @@ pub struct CreateArgs {
     /// Mount options of the volume, separated by commas, in addition to the class's
     #[arg(long, value_name = "OPTIONS", conflicts_with = "block")]
     pub mount_options: Option<String>,
+    /// Encrypt the volume (LUKS2). Its first mount decides its secret (`volume mount --key-file`)
+    #[arg(long)]
+    pub encrypt: bool,
     #[command(flatten)]
     pub show: Show,
 }
@@ -227,6 +311,12 @@ pub struct MountArgs {
     /// Mount options, separated by commas, in addition to the volume's own
     #[arg(long, value_name = "OPTIONS", requires = "dir")]
     pub options: Option<String>,
+    /// File with the secret of an encrypted volume, without the newline at its end; -: standard input. Default: that of its persisted mount
+    #[arg(long, value_name = "FILE", conflicts_with = "persisted")]
+    pub key_file: Option<PathBuf>,
+    /// Persist the mount of an encrypted volume that has no recovery key
+    #[arg(long, requires = "persist")]
+    pub no_recovery_key: bool,
     /// Mount every volume that has a persisted mount
     #[arg(long)]
     pub persisted: bool,

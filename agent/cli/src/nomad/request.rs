@@ -211,6 +211,7 @@ pub fn create_args(spec: &Create) -> CreateArgs {
         block: false,
         mkfs_options: parameters.mkfs_options,
         mount_options: parameters.mount_options,
+        encrypt: false,
         show: Show {
             output: Format::Json,
             socket: SocketArg {

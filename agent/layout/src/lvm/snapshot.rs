@@ -102,7 +102,7 @@ pub(crate) fn take(
     let lv = session.lv(job.record.volume)?;
     session.takes_snapshots(&lv)?;
     let record = SnapshotRecord {
-        size_bytes: placed.record.extent.len,
+        size_bytes: placed.record.size_bytes(),
         // A member of a group is completed later.
         is_complete: job.record.group.is_none(),
         ..job.record.clone()

@@ -42,10 +42,12 @@ pub enum StateKind {
     Smart,
     /// Last filesystem check of a volume.
     Checks,
+    /// Receipts of erased volumes.
+    Receipts,
 }
 
 impl StateKind {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Known,
         Self::Tombstones,
         Self::ManualMounts,
@@ -54,6 +56,7 @@ impl StateKind {
         Self::Latency,
         Self::Smart,
         Self::Checks,
+        Self::Receipts,
     ];
 
     /// Returns the file's name in the state directory, or the name of the directory with one file per drive or volume.
@@ -68,6 +71,7 @@ impl StateKind {
             Self::Latency => "latency.json",
             Self::Smart => "smart",
             Self::Checks => "checks",
+            Self::Receipts => "receipts.json",
         }
     }
 
@@ -81,7 +85,7 @@ impl StateKind {
         match self {
             Self::Known | Self::Tombstones => 256 << 20,
             Self::Health | Self::Latency => 64 << 20,
-            Self::ManualMounts | Self::Moves => 16 << 20,
+            Self::ManualMounts | Self::Moves | Self::Receipts => 16 << 20,
             Self::Smart => smart::history::MAX_BYTES as u64,
             Self::Checks => 64 << 10,
         }
@@ -97,7 +101,8 @@ impl StateKind {
             | Self::Moves
             | Self::Health
             | Self::Latency
-            | Self::Checks => 1,
+            | Self::Checks
+            | Self::Receipts => 1,
             Self::Smart => smart::history::VERSION,
         }
     }
@@ -139,6 +144,7 @@ impl StateKind {
             Self::Checks => {
                 "results of filesystem checks since then would be forgotten at the agent's next start"
             }
+            Self::Receipts => "volumes that are erased meanwhile get no receipt",
         }
     }
 
@@ -165,6 +171,9 @@ impl StateKind {
                 "growth of error counters from before is unknown, and a BAD verdict that rested on it is gone"
             }
             Self::Checks => "the volumes are checked again",
+            Self::Receipts => {
+                "there are no receipts of volumes that were erased before, and later ones are signed with another key"
+            }
         }
     }
 }

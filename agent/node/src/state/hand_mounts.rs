@@ -29,6 +29,9 @@ pub struct HandMount {
     pub read_only: bool,
     /// True: mounted at each start of the host. False: recorded until it is unmounted or the host is booted.
     pub persist: bool,
+    /// File with the secret of an encrypted volume that is mounted at each start of the host. Kept as text only: nothing here reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<PathBuf>,
 }
 
 /// Contents of the file.
@@ -137,6 +140,7 @@ mod tests {
             flags: vec!["noatime".into()],
             read_only: false,
             persist,
+            key_file: None,
         }
     }
 

@@ -87,11 +87,12 @@ mod tests {
 
     use super::*;
 
-    const FILES: [&str; 6] = [
+    const FILES: [&str; 7] = [
         "known.json",
         "tombstones.json",
         "health.json",
         "hand-mounts.json",
+        "receipts.json",
         "smart/wwn-a.json",
         "checks/00000000-0000-4000-8000-000000000001.json",
     ];

@@ -12,11 +12,16 @@ use tracing::field::display;
 use uuid::Uuid;
 
 use super::Volumes;
-use crate::tasks::Tasks;
+use crate::{
+    state::receipts::{Receipt, Signed},
+    tasks::Tasks,
+};
 use drivebay_layout::jobs::{EraseStep, LayoutError};
 use drivebay_model::{
-    DriveId, DriveRef, DriveState, RecordState, Snapshot, Zeroing, snapshot::Erasing,
+    CreatedFor, DriveId, DriveRef, DriveState, ErasePolicy, RecordState, Snapshot, Zeroing,
+    cause::chain, snapshot::Erasing,
 };
+use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::{RunError, Slot};
 
 /// Longest time that one step works before it releases the slot.
@@ -194,6 +199,10 @@ impl Volumes {
         self.inner.keeper.settle().await;
         let began = Instant::now();
         let mut done = first;
+        let receipt = match is_store {
+            true => None,
+            false => self.receipt(&drive, uuid),
+        };
         loop {
             let job = EraseStep {
                 drive: drive.clone(),
@@ -209,6 +218,9 @@ impl Volumes {
             {
                 Ok(progress) => {
                     if let Some(contents) = progress.finished {
+                        if let Some(receipt) = receipt {
+                            self.keep_receipt(receipt).await;
+                        }
                         self.node.inventory().update(|state| {
                             state.erasing.remove(&uuid);
                         });
@@ -238,7 +250,7 @@ impl Volumes {
                     tokio::time::sleep(pause).await;
                 }
                 Err(error) => {
-                    tracing::error!(volume, store, drive = %drive.id, error = %drivebay_model::cause::chain(&error), "erase failed; the space stays allocated, will retry");
+                    tracing::error!(volume, store, drive = %drive.id, error = %chain(&error), "erase failed; the space stays allocated, will retry");
                     // Data that counted as erased is not, and the drive's record says how to continue.
                     let not_erased = matches!(error, RunError::Job(LayoutError::NotErased { .. }));
                     if not_erased {
@@ -251,6 +263,67 @@ impl Volumes {
                 }
             }
         }
+    }
+}
+
+impl Volumes {
+    /// Returns the receipt of a volume that is being erased on this drive; None if not all of it is.
+    fn receipt(&self, drive: &DriveRef, uuid: Uuid) -> Option<Receipt> {
+        let current = self.node.inventory().current();
+        let entry = current.drives.get(&drive.id)?;
+        let contents = entry.contents.as_ref()?;
+        let mut volumes = contents.volumes.iter();
+        let placed = volumes.find(|placed| placed.record.uuid == uuid)?;
+        let record = &placed.record;
+        if record.erase != ErasePolicy::Zero {
+            return None;
+        }
+        let CreatedFor {
+            claim, namespace, ..
+        } = CreatedFor::of(record);
+        // The pieces of an LV, or one partition.
+        let ranges = match placed.pieces.as_slice() {
+            [] => std::slice::from_ref(&record.extent),
+            pieces => pieces,
+        };
+        Some(Receipt {
+            volume: uuid,
+            name: record.name.clone(),
+            class: record.class.clone(),
+            claim: match claim.is_empty() {
+                true => String::new(),
+                false => format!("{namespace}/{claim}"),
+            },
+            node: self.node.config().node_id.clone(),
+            drive: drive.id.to_string(),
+            model: entry.facts.model.clone(),
+            serial: entry.facts.serial.clone(),
+            ranges: ranges.iter().map(|run| (run.start, run.len)).collect(),
+            encrypted: record.encryption().is_some(),
+            erased_at: 0,
+        })
+    }
+
+    /// Keeps the receipt of a volume whose last byte was erased just now.
+    async fn keep_receipt(&self, receipt: Receipt) {
+        let uuid = receipt.volume;
+        let receipt = Receipt {
+            erased_at: unix_seconds(),
+            ..receipt
+        };
+        if let Err(error) = self.inner.receipts.add(receipt).await {
+            tracing::warn!(volume = %uuid, error = %chain(&error), "cannot keep the receipt of an erased volume");
+        }
+    }
+
+    /// Returns the receipts of erased volumes, the oldest first.
+    pub fn receipts(&self) -> Vec<Receipt> {
+        self.inner.receipts.all()
+    }
+
+    /// Returns the signed receipts of a volume; empty if there is none.
+    pub fn signed_receipts(&self, volume: Uuid) -> Vec<Signed> {
+        self.inner.receipts.signed(volume)
     }
 }
 

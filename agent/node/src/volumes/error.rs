@@ -23,6 +23,11 @@ pub enum VolumeError {
         /// The volume or name, for the message.
         what: String,
     },
+    /// An encrypted volume is to be opened by a file of this host, and nothing else opens it.
+    #[error(
+        "volume {name} has no recovery key: if this host or the file with its secret is lost, its data is lost; make one with `drivebay-agent volume recovery-key {name} --key-file FILE` and keep it elsewhere, or add --no-recovery-key"
+    )]
+    NoRecoveryKey { name: String },
     /// Not everything could be read yet: whether the volume or snapshot exists is unknown.
     #[error("cannot tell whether {id} exists: {why}; try again")]
     CannotTell {

@@ -75,6 +75,7 @@ async fn persist(rig: &Rig, volume: &Volume) {
         flags: Vec::new(),
         read_only: false,
         persist: true,
+        key_file: None,
     };
     rig.volumes.inner.hand_mounts.put(mount).await.unwrap();
 }
@@ -84,7 +85,7 @@ async fn all_of_csi(rig: &Rig, volume: &Volume, id: &str) -> Vec<(&'static str, 
     let volumes = &rig.volumes;
     let mode = volume.placed.record.mode;
     let stage = StageRequest {
-        secret: None,
+        secrets: None,
         id: id.into(),
         path: PathBuf::from("/var/lib/kubelet/s"),
         mode,

@@ -16,8 +16,12 @@ use super::{
     unmounting::not_mounted,
 };
 use crate::{inventory::assemble::is_live, mounts, state::hand_mounts::HandMount};
-use drivebay_model::{Mode, Snapshot, Volume, cause::chain, created_for::is_manual};
+use drivebay_fs::jobs::FsError;
+use drivebay_model::{
+    Mode, Secret, Snapshot, StageSecrets, Volume, cause::chain, created_for::is_manual,
+};
 use drivebay_sys::mountinfo::{self, MountEntry};
+use drivebay_worker::RunError;
 
 /// A manual mount, checked by the caller.
 #[derive(Debug, Clone)]
@@ -27,6 +31,10 @@ pub struct HandMountRequest {
     pub read_only: bool,
     /// True: mounted again at each start of the host.
     pub persist: bool,
+    /// File with the secret of an encrypted volume; None: not encrypted, or not a file.
+    pub key_file: Option<PathBuf>,
+    /// True: a persistent mount of an encrypted volume without a recovery key is accepted.
+    pub no_recovery_key: bool,
 }
 
 impl Volumes {
@@ -58,24 +66,30 @@ impl Volumes {
         }
     }
 
-    /// Mounts a volume at the requested path; None: at the path where it is mounted at each start of the host.
+    /// Mounts a volume at the requested path; None: at the path where it is mounted at each start of the host. `secret`: opens an encrypted
+    /// volume.
     pub async fn mount_manually(
         &self,
         what: &str,
         request: Option<HandMountRequest>,
+        secret: Option<Secret>,
     ) -> Result<HandMount, VolumeError> {
         let volume = self.after_scan(|| self.find_manual(what)).await?;
         let uuid = volume.uuid;
         self.changing_volume(uuid, what, Caller::Manual, |this, held| async move {
+            let no_recovery_key = request.as_ref().is_some_and(|request| request.no_recovery_key);
             let mount = this.wanted(&volume, request)?;
             this.may_mount(&volume, &mount)?;
+            if !no_recovery_key && this.inner.hand_mounts.of(uuid).as_ref() != Some(&mount) {
+                this.has_recovery_key(&held, &volume, &mount, secret.as_ref()).await?;
+            }
             let noted = |source| VolumeError::NotNoted { uuid, source };
             // Recorded first, so that the mount is never taken for an orchestrator's. Undone when the mount fails.
             let before = this.inner.hand_mounts.of(uuid);
             if before.as_ref() != Some(&mount) {
                 this.inner.hand_mounts.put(mount.clone()).await.map_err(noted)?;
             }
-            if let Err(error) = this.attach(&held, &volume, &mount).await {
+            if let Err(error) = this.attach(&held, &volume, &mount, secret).await {
                 let undone = match before {
                     Some(before) => this.inner.hand_mounts.put(before).await,
                     None => this.inner.hand_mounts.remove(uuid).await,
@@ -89,6 +103,36 @@ impl Volumes {
             Ok(mount)
         })
         .await
+    }
+
+    /// Errs if the mount is persistent and the volume encrypted, and its secret is its only key: that is read from this host at each start,
+    /// and would be lost with it.
+    async fn has_recovery_key(
+        &self,
+        held: &VolumeGuard,
+        volume: &Volume,
+        mount: &HandMount,
+        secret: Option<&Secret>,
+    ) -> Result<(), VolumeError> {
+        let is_encrypted = volume.placed.record.encryption().is_some();
+        let Some(secret) = secret.filter(|_| is_encrypted && mount.persist) else {
+            return Ok(());
+        };
+        let checked = self
+            .check_secret_guarded(held, volume, secret.clone())
+            .await;
+        let has_one = match checked {
+            Ok(checked) => checked.has_recovery_key,
+            // Without a header there is no key.
+            Err(VolumeError::Fs(RunError::Job(FsError::Incompatible { .. }))) => false,
+            Err(error) => return Err(error),
+        };
+        match has_one {
+            true => Ok(()),
+            false => Err(VolumeError::NoRecoveryKey {
+                name: mount.name.clone(),
+            }),
+        }
     }
 
     /// Returns the mount to record, or errs if the request is invalid.
@@ -117,6 +161,11 @@ impl Volumes {
             let why = "a raw volume is not mounted as a filesystem and takes no mount options";
             return Err(invalid("mount_flags", why.to_owned()));
         }
+        let is_encrypted = volume.placed.record.encryption().is_some();
+        if is_encrypted && request.persist && request.key_file.is_none() {
+            let why = "an encrypted volume is mounted at each start of the host with a secret from a file; name it with --key-file";
+            return Err(invalid("key_file", why.to_owned()));
+        }
         Ok(HandMount {
             volume: volume.uuid,
             name: volume.placed.record.name.clone(),
@@ -125,6 +174,7 @@ impl Volumes {
             flags: request.flags,
             read_only: request.read_only,
             persist: request.persist,
+            key_file: request.key_file.filter(|_| is_encrypted && request.persist),
         })
     }
 
@@ -180,10 +230,14 @@ impl Volumes {
         held: &VolumeGuard,
         volume: &Volume,
         mount: &HandMount,
+        secret: Option<Secret>,
     ) -> Result<(), VolumeError> {
         let id = volume.uuid.to_string();
         let stage = StageRequest {
-            secret: None,
+            secrets: secret.map(|secret| StageSecrets {
+                secret,
+                previous: None,
+            }),
             id: id.clone(),
             path: mount.path.clone(),
             mode: volume.placed.record.mode,
@@ -308,11 +362,13 @@ impl Volumes {
     /// Loads the manual mounts that earlier agents recorded. Called before any call is served.
     pub async fn load_hand_mounts(&self) {
         self.inner.hand_mounts.load().await;
+        self.inner.receipts.load().await;
     }
 
     /// Retries reading them if they could not be read, when due.
     pub async fn read_hand_mounts_again(&self) {
         self.inner.hand_mounts.read_again().await;
+        self.inner.receipts.read_again().await;
     }
 }
 

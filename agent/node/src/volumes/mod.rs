@@ -17,6 +17,7 @@ mod grow;
 pub mod guard;
 mod hold;
 pub mod in_flight;
+pub mod keys;
 mod learned;
 pub mod light;
 pub mod locate;
@@ -46,7 +47,7 @@ use uuid::Uuid;
 use crate::{
     context::NodeContext,
     keeper::Keeper,
-    state::{hand_mounts::HandMounts, moves::SavedMoves, underway::Underway},
+    state::{hand_mounts::HandMounts, moves::SavedMoves, receipts::Receipts, underway::Underway},
 };
 use drivebay_fs::jobs::Usage;
 use drivebay_model::{Volume, VolumeState};
@@ -90,6 +91,7 @@ struct Inner {
     /// Free space whose zeroing a caller waits for.
     wanted: zeroing::Wanted,
     hand_mounts: HandMounts,
+    receipts: Receipts,
     moves: moves::Moves,
     copies: copies::Copies,
     snapshots: snapshots::Ongoing,
@@ -111,6 +113,7 @@ impl Volumes {
             underway: Underway::new(&node.config().runtime_dir),
             wanted: zeroing::Wanted::default(),
             hand_mounts: HandMounts::new(node.state_dir()),
+            receipts: Receipts::new(node.state_dir()),
             moves: moves::Moves::new(SavedMoves::new(node.state_dir())),
             copies: copies::Copies::default(),
             snapshots: snapshots::Ongoing::default(),

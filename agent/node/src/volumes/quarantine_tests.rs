@@ -199,6 +199,7 @@ async fn one_that_a_person_uses_stays_when_its_time_is_over_and_is_a_finding() {
         flags: Vec::new(),
         read_only: false,
         persist: true,
+        key_file: None,
     };
     rig.volumes.inner.hand_mounts.put(mount).await.unwrap();
     for _ in 0..2 {

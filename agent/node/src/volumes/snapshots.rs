@@ -26,8 +26,8 @@ use terms::{Terms, record, reserve_bytes};
 use super::{Caller, VolumeError, Volumes, guard::Key, guard::VolumeGuard};
 use drivebay_layout::jobs::{DropSnapshot, TakeSnapshot};
 use drivebay_model::{
-    CopySource, DriveRef, Layout, PlacedSnapshot, Snapshot, SnapshotRecord, Volume, VolumeState,
-    volume_snapshot::INTERNAL,
+    CopySource, DriveRef, Layout, PlacedSnapshot, Record, RecordState, Snapshot, SnapshotRecord,
+    Volume, VolumeState, volume_snapshot::INTERNAL,
 };
 use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::{Lane, Slot, WorkerKey};
@@ -80,6 +80,11 @@ pub(super) fn find(
         let mut all = volume.placed.snapshots.iter();
         Some((volume, all.find(|one| is_it(&one.record))?))
     })
+}
+
+/// True for an encrypted raw volume before its first stage: a copy of it would count as one that has lost its header. Pure.
+fn is_without_header(record: &Record) -> bool {
+    record.encryption().is_some() && record.state == RecordState::New
 }
 
 /// Returns the volume that this snapshot is being copied to. Pure.
@@ -176,8 +181,8 @@ impl Volumes {
     fn refusal(&self, volume: &Volume) -> Option<&'static str> {
         if self.layout_of(volume) != Some(Layout::Lvm) {
             Some("its drive has layout partition; snapshots need layout lvm")
-        } else if volume.placed.record.encryption().is_some() {
-            Some("it is encrypted, and snapshots of encrypted volumes are not supported")
+        } else if is_without_header(&volume.placed.record) {
+            Some("it is encrypted, and its first stage makes its header; take it after that")
         } else if self.inner.moves.is_requested(volume.uuid) {
             Some(
                 "it is being moved to another drive; wait for that, or end it with `drivebay-agent volume move --cancel`",

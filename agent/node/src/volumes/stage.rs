@@ -8,7 +8,7 @@ use drivebay_fs::{
     jobs::{FsError, Growth, Stage, StageMount, Staged},
     parse_mount_flags,
 };
-use drivebay_model::{DriveId, FsType, Mode, Secret, Volume};
+use drivebay_model::{DriveId, FsType, Mode, StageSecrets, Volume};
 use drivebay_sys::mountinfo;
 use drivebay_worker::{Lane, RunError, Slot, WorkerKey};
 
@@ -30,8 +30,8 @@ pub struct StageRequest {
     pub flags: Vec<String>,
     /// True for a reader-only access mode.
     pub read_only: bool,
-    /// Opens an encrypted volume.
-    pub secret: Option<Secret>,
+    /// Open an encrypted volume.
+    pub secrets: Option<StageSecrets>,
 }
 
 impl Volumes {
@@ -89,7 +89,7 @@ impl Volumes {
                 mounted_with: mounted_with.clone(),
                 xfs_retry_forever: class.is_some_and(|class| class.xfs_retry_forever),
             }),
-            secret: request.secret,
+            secrets: request.secrets,
             may_repair: false,
         };
         let staged = self.run_stage(volume, job).await;

@@ -241,6 +241,10 @@ impl ControllerService {
         let query = CapacityQuery {
             class: parameter(names::PARAM_CLASS).filter(|class| !class.is_empty()),
             content,
+            overhead: match parameter(names::PARAM_ENCRYPTION) {
+                Some(_) => names::ENCRYPTION_HEADER_BYTES,
+                None => 0,
+            },
             topology: request.accessible_topology.as_ref(),
         };
         volumes::capacity(&self.agents, &self.key, &query)

@@ -64,6 +64,8 @@ pub(crate) struct CapacityQuery<'a> {
     pub(crate) class: Option<&'a str>,
     /// Restricts to volumes with this content.
     pub(crate) content: Content,
+    /// Bytes of a drive that a volume takes besides its size.
+    pub(crate) overhead: u64,
     /// Restricts to the nodes in this topology.
     pub(crate) topology: Option<&'a csi::Topology>,
 }
@@ -100,11 +102,12 @@ pub(crate) fn capacity(
                 .filter(|class| query.class.is_none_or(|name| class.name == name))
             {
                 let least = query.content.size_rules(class).smallest_volume();
-                free = free.saturating_add(class.free_bytes);
+                let room = class.largest_volume_bytes.saturating_sub(query.overhead);
+                free = free.saturating_add(class.free_bytes.saturating_sub(query.overhead));
                 smallest = Some(smallest.map_or(least, |bytes| bytes.min(least)));
                 // Contiguous space that is smaller than the smallest volume cannot hold any.
-                if class.largest_volume_bytes >= least {
-                    largest = largest.max(class.largest_volume_bytes);
+                if room >= least {
+                    largest = largest.max(room);
                 }
             }
         });

@@ -9,8 +9,7 @@ use crate::{
 use drivebay_csi::new_volume::unreadable_bytes;
 use drivebay_model::{
     CopySource, DriveId, FsType, Layout, Mode, Peer, PlaceState, Record, RecordState, Snapshot,
-    SnapshotState, Volume, VolumeState,
-    copied::{copied_fs, keep_copied_fs},
+    SnapshotState, Volume, VolumeState, copied::Copied,
 };
 
 /// Source of a copy.
@@ -28,6 +27,10 @@ pub(in crate::volumes) struct Original {
     fs: Option<(FsType, Uuid)>,
     /// UUIDs that the filesystem may have instead, because the volume was created as a copy itself.
     copied: Vec<Uuid>,
+    /// UUIDs that the header of an encrypted volume can have, the latest first; empty: the volume is not encrypted.
+    headers: Vec<Uuid>,
+    /// False for a volume that was never mounted, or was encrypted and never staged.
+    holds_data: bool,
     /// Bytes of it that are zeros because they could not be read when it was created as a copy itself.
     pub(super) unreadable_bytes: u64,
     /// Type of the filesystem that it has or will get; None: raw, or not decided.
@@ -35,15 +38,15 @@ pub(in crate::volumes) struct Original {
 }
 
 impl Original {
-    /// True if there are bytes to copy; false for a volume that was never mounted, which holds no data.
-    pub(in crate::volumes) fn holds_data(&self) -> bool {
-        self.mode == Mode::Block || self.fs.is_some()
+    /// True if the volume is encrypted.
+    pub(in crate::volumes) fn is_encrypted(&self) -> bool {
+        !self.headers.is_empty()
     }
 
     /// Changes the record of a new volume into that of an incomplete copy. If the source holds no data, only records the source.
     pub(in crate::volumes) fn apply(&self, record: &mut Record) {
         self.source.keep(&mut record.parameters);
-        if !self.holds_data() {
+        if !self.holds_data {
             return;
         }
         record.place = PlaceState::Incoming {
@@ -51,6 +54,9 @@ impl Original {
             from: self.peer.clone(),
         };
         record.state = RecordState::Block;
+        if let [latest, earlier @ ..] = self.headers.as_slice() {
+            Copied::Header.keep(*latest, earlier, &mut record.parameters);
+        }
         if let Some((fs_type, fs_uuid)) = self.fs {
             record.fs_type = Some(fs_type);
             // Never formatted: the copied bytes contain a filesystem.
@@ -59,7 +65,7 @@ impl Original {
                 fs_uuid: Uuid::new_v4(),
                 mounted: true,
             };
-            keep_copied_fs(fs_uuid, &self.copied, &mut record.parameters);
+            Copied::Fs.keep(fs_uuid, &self.copied, &mut record.parameters);
         }
     }
 }
@@ -97,6 +103,7 @@ pub(in crate::volumes) fn original(
             Ok(Original {
                 size_bytes: record.size_bytes,
                 fs: record.fs,
+                holds_data: record.holds_data(),
                 ..original
             })
         }
@@ -138,9 +145,6 @@ fn of(snapshot: &Snapshot, volume: &Volume, source: CopySource) -> Result<Origin
     let contents = drive.and_then(|drive| drive.contents.as_ref());
     let contents = contents.ok_or_else(|| format!("drive {} cannot be read now", volume.drive))?;
     let record = &volume.placed.record;
-    if record.encryption().is_some() {
-        return Err("the volume is encrypted, and copies of encrypted volumes are not supported; copy the data with a program of yours, from one mounted volume to another".to_owned());
-    }
     let fs = match record.state {
         RecordState::Fs {
             fs_type,
@@ -153,6 +157,11 @@ fn of(snapshot: &Snapshot, volume: &Volume, source: CopySource) -> Result<Origin
         RecordState::Fs { fs_type, .. } => Some(fs_type),
         _ => record.fs_type,
     };
+    let encryption = record.encryption();
+    let mut headers: Vec<Uuid> = encryption.iter().map(|one| one.header).collect();
+    if encryption.is_some() {
+        headers.extend(Copied::Header.of(&record.parameters));
+    }
     Ok(Original {
         source,
         volume: volume.uuid,
@@ -162,10 +171,15 @@ fn of(snapshot: &Snapshot, volume: &Volume, source: CopySource) -> Result<Origin
             label: contents.label.drive_uuid,
             drive: volume.drive.clone(),
         },
-        size_bytes: record.extent.len,
+        size_bytes: record.size_bytes(),
         mode: record.mode,
         fs,
-        copied: copied_fs(&record.parameters),
+        copied: Copied::Fs.of(&record.parameters),
+        headers,
+        holds_data: match record.mode {
+            Mode::Block => record.state != RecordState::New,
+            Mode::Mount => fs.is_some(),
+        },
         unreadable_bytes: unreadable_bytes(&record.parameters),
         fs_type,
     })
@@ -174,7 +188,7 @@ fn of(snapshot: &Snapshot, volume: &Volume, source: CopySource) -> Result<Origin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drivebay_model::{DriveState, samples};
+    use drivebay_model::{DriveState, Encryption, encryption::HEADER_BYTES, samples};
 
     fn node(mounted: bool) -> Snapshot {
         let state = RecordState::Fs {
@@ -214,11 +228,39 @@ mod tests {
             panic!("{record:?}");
         };
         assert_ne!(fs_uuid, Uuid::from_u128(50));
-        assert_eq!(copied_fs(&record.parameters), [Uuid::from_u128(50)]);
+        assert_eq!(Copied::Fs.of(&record.parameters), [Uuid::from_u128(50)]);
         assert_eq!(source.unreadable_bytes, 0);
         // State at the time of the snapshot.
         let source = original(&node(false), SNAPSHOT).unwrap();
         assert_eq!(source.fs, Some((FsType::Ext4, Uuid::from_u128(99))));
+    }
+
+    #[test]
+    fn a_copy_of_an_encrypted_volume_has_its_headers_uuid_until_it_gets_its_own() {
+        let (own, earlier) = (Uuid::from_u128(7), Uuid::from_u128(6));
+        let mut node = node(true);
+        let bytes = original(&node, VOLUME).unwrap().size_bytes;
+        for volume in node.volumes.values_mut() {
+            let kept = &mut volume.placed.record.parameters;
+            Encryption { header: own }.keep(kept);
+            Copied::Header.keep(earlier, &[], kept);
+        }
+        let source = original(&node, VOLUME).unwrap();
+        assert!(source.is_encrypted());
+        assert_eq!(source.size_bytes, bytes - HEADER_BYTES);
+        let mut record = samples::placed(3, RecordState::Creating).record;
+        source.apply(&mut record);
+        assert_eq!(Copied::Header.of(&record.parameters), [own, earlier]);
+
+        // A raw one without a header yet: its copy gets a new one.
+        for volume in node.volumes.values_mut() {
+            volume.placed.record.mode = Mode::Block;
+            volume.placed.record.state = RecordState::New;
+        }
+        let mut record = samples::placed(3, RecordState::Creating).record;
+        original(&node, VOLUME).unwrap().apply(&mut record);
+        assert!(record.place.is_first());
+        assert!(Copied::Header.of(&record.parameters).is_empty());
     }
 
     #[test]
@@ -236,7 +278,7 @@ mod tests {
     #[test]
     fn what_was_never_mounted_is_not_copied() {
         let source = original(&node(false), VOLUME).unwrap();
-        assert!(!source.holds_data());
+        assert!(!source.holds_data);
         let mut record = samples::placed(3, RecordState::Creating).record;
         source.apply(&mut record);
         assert!(record.place.is_first());

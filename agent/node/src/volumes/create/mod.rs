@@ -8,7 +8,6 @@ mod record;
 mod source;
 
 use drivebay_csi::{Content, NewVolume, new_volume::InvalidField};
-use drivebay_proto::names;
 
 use self::{
     attempt::Attempt,
@@ -50,14 +49,6 @@ pub fn check(requested: &NewVolume) -> Result<(), VolumeError> {
         if let Err(refused) = check_mkfs_options(fs_type, mkfs_options) {
             return invalid("mkfsOptions", refused.to_string());
         }
-    }
-    if requested.is_encrypted() && requested.manual {
-        let why = "a volume that is created by hand cannot be encrypted: its key would have to come from a secret of Kubernetes, with each stage call";
-        return invalid(names::PARAM_ENCRYPTION, why.to_owned());
-    }
-    if requested.is_encrypted() && requested.source.is_some() {
-        let why = "a copy cannot be encrypted: copy the data with a program of yours, from one mounted volume to another";
-        return invalid(names::PARAM_ENCRYPTION, why.to_owned());
     }
     let others = requested_parameters(&requested.parameters);
     let mut keys = requested.parameters.keys();

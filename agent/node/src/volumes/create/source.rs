@@ -1,7 +1,7 @@
 //! Source of a new volume that is requested as a copy. Pure.
 
 use drivebay_csi::{Content, NewVolume, source::Source};
-use drivebay_proto::VolumeId;
+use drivebay_proto::{VolumeId, names};
 use uuid::Uuid;
 
 use super::super::{VolumeError, copies::Original};
@@ -35,6 +35,19 @@ pub(super) fn copy_source(
 /// Errs unless a volume as requested can be a copy of `original`.
 pub(super) fn fits(original: &Original, requested: &NewVolume) -> Result<(), VolumeError> {
     let invalid = |field, why| Err(VolumeError::Invalid { field, why });
+    // The copy has the source's header, with its key: it cannot be encrypted otherwise.
+    let why = match (original.is_encrypted(), requested.is_encrypted()) {
+        (true, false) => {
+            Some("what is copied is encrypted; use a StorageClass with encryption: luks2")
+        }
+        (false, true) => Some(
+            "what is copied is not encrypted; use a StorageClass without it, or copy the files to an encrypted volume",
+        ),
+        _ => None,
+    };
+    if let Some(why) = why {
+        return invalid(names::PARAM_ENCRYPTION, why.to_owned());
+    }
     let (has, wanted) = (original.size_bytes, requested.range.required);
     if wanted < has {
         let why = format!(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drivebay_csi::{source::Source, validate::SizeRange};
+use drivebay_csi::validate::SizeRange;
 
 use super::*;
 use drivebay_model::{
@@ -120,7 +120,7 @@ fn options_are_checked_by_kind_of_filesystem_and_own_parameters_are_refused() {
     };
     assert!(check(&good).is_ok());
     type Change = fn(&mut NewVolume);
-    let rows: [(&str, Change); 5] = [
+    let rows: [(&str, Change); 3] = [
         (
             "mkfsOptions: option \"/dev/sdb\" is refused: it is a bare word where an option was expected",
             |it| {
@@ -139,20 +139,6 @@ fn options_are_checked_by_kind_of_filesystem_and_own_parameters_are_refused() {
             "parameters: \"byHand\" is what Drivebay itself keeps with a volume",
             |it| {
                 it.parameters.insert("byHand".into(), "true".into());
-            },
-        ),
-        (
-            "encryption: a volume that is created by hand cannot be encrypted: its key would have to come from a secret of Kubernetes, with each stage call",
-            |it| {
-                it.parameters.insert("encryption".into(), "luks2".into());
-                it.manual = true;
-            },
-        ),
-        (
-            "encryption: a copy cannot be encrypted: copy the data with a program of yours, from one mounted volume to another",
-            |it| {
-                it.parameters.insert("encryption".into(), "luks2".into());
-                it.source = Some(Source::Volume("v@n".into()));
             },
         ),
     ];

@@ -28,7 +28,7 @@ pub(super) fn record(volume: &Volume, terms: &Terms) -> SnapshotRecord {
         name: terms.name.clone(),
         volume: volume.uuid,
         created_at: terms.created_at,
-        size_bytes: of.extent.len,
+        size_bytes: of.size_bytes(),
         mode: of.mode,
         fs: match of.state {
             RecordState::Fs {
