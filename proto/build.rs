@@ -62,6 +62,7 @@ const AGENT: Printed = &[
         ],
     ),
     ("VolumeUsage", &[]),
+    ("ErasureReceipt", &[]),
     ("CreatedFor", &[]),
     ("FilesystemCheck", &[]),
     ("RunningCheck", &[]),

@@ -16,7 +16,7 @@ mod encryption {
 use std::{
     collections::HashMap,
     fs::{self, File},
-    io::Write,
+    io::{self, Write},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     time::Duration,
@@ -379,38 +379,24 @@ async fn a_secret_is_found_nowhere_but_in_the_hands_of_its_caller() {
         rig.csi.stats(&volume.id, &volume.target).await.unwrap();
     }
 
-    let ours = [rig.agent.pid()].into_iter();
-    let processes: Vec<u32> = ours.chain(agent::descendants(rig.agent.pid())).collect();
+    let descendants = agent::descendants(rig.agent.pid());
     for secret in [SECRET, WRONG].map(str::as_bytes) {
         assert_eq!(
             digest::find(&rig.shelf.file("a"), secret).unwrap(),
             Vec::<u64>::new()
         );
         for file in files_below(rig.dir()) {
-            assert_eq!(
-                digest::find(&file, secret).unwrap(),
-                Vec::<u64>::new(),
-                "{}",
-                file.display()
-            );
+            // A temporary file may have been renamed meanwhile.
+            let places = or_gone(digest::find(&file, secret)).unwrap_or_default();
+            assert_eq!(places, Vec::<u64>::new(), "{}", file.display());
         }
         assert!(!contains(rig.agent.log().as_bytes(), secret));
-        for pid in &processes {
-            for name in ["cmdline", "environ"] {
-                let text = fs::read(format!("/proc/{pid}/{name}")).unwrap();
-                assert!(!contains(&text, secret), "{name} of {pid}");
-            }
-            let found = places_in_memory(*pid, secret);
-            assert_eq!(
-                found,
-                Vec::<String>::new(),
-                "process {pid} of {processes:?}"
-            );
-        }
-    }
-    for pid in &processes {
-        let filter = fs::read_to_string(format!("/proc/{pid}/coredump_filter")).unwrap();
-        assert_eq!(filter.trim(), "00000000", "a core dump of {pid} has memory");
+        holds_nothing(rig.agent.pid(), secret).unwrap();
+        // A program that the agent had started may have ended meanwhile; a worker has not.
+        let left = descendants
+            .iter()
+            .filter(|pid| or_gone(holds_nothing(**pid, secret)).is_some());
+        assert!(left.count() >= 1, "no worker was looked at");
     }
     rig.leave_volume(&volume).await;
 }
@@ -437,22 +423,51 @@ fn files_below(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The mappings of a process that can be written and hold these bytes.
-fn places_in_memory(pid: u32, bytes: &[u8]) -> Vec<String> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
-    let mut found = Vec::new();
+/// The value, or `None` if the file or the process that it was read of is gone.
+fn or_gone<T>(result: io::Result<T>) -> Option<T> {
+    match result {
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound
+                || error.raw_os_error() == Some(libc::ESRCH) =>
+        {
+            None
+        }
+        result => Some(result.unwrap()),
+    }
+}
+
+/// Asserts that neither the memory of a process nor its arguments, environment or core dump hold these bytes.
+///
+/// # Errors
+/// The process cannot be read: it ended.
+fn holds_nothing(pid: u32, bytes: &[u8]) -> io::Result<()> {
+    for name in ["cmdline", "environ"] {
+        let text = fs::read(format!("/proc/{pid}/{name}"))?;
+        assert!(!contains(&text, bytes), "{name} of {pid}");
+    }
+    let filter = fs::read_to_string(format!("/proc/{pid}/coredump_filter"))?;
+    let memory = File::open(format!("/proc/{pid}/mem"))?;
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    if maps.is_empty() {
+        // It ended and its parent has not noticed yet.
+        return Err(io::ErrorKind::NotFound.into());
+    }
     for line in maps.lines().filter(|line| line.contains(" rw")) {
         let (from, rest) = line.split_once('-').unwrap();
         let to = rest.split_once(' ').unwrap().0;
         let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).unwrap());
         let mut content = vec![0; (to - from) as usize];
         // Some mappings of the kernel's own cannot be read.
-        if memory.read_exact_at(&mut content, from).is_ok() && contains(&content, bytes) {
-            found.push(line.to_owned());
+        if memory.read_exact_at(&mut content, from).is_ok() {
+            assert!(!contains(&content, bytes), "{line} of {pid}");
         }
     }
-    found
+    assert_eq!(
+        filter.trim(),
+        "00000000",
+        "a core dump of {pid} has its memory"
+    );
+    Ok(())
 }
 
 #[tokio::test]

@@ -201,7 +201,7 @@ fn request(
         // Nothing is formatted.
         mkfs_options: None,
         mount_options: volume.parameters.get(names::PARAM_MOUNT_OPTIONS).cloned(),
-        // It has the header of what is copied.
+        // The copy has the header of its source.
         encrypt: volume.parameters.contains_key(names::PARAM_ENCRYPTION),
         show: Show {
             output: Format::Table,

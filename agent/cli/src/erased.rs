@@ -7,8 +7,7 @@ use drivebay_common::{
     query::QueryError,
     table::{Align, Table},
 };
-use drivebay_proto::agent::{ErasedVolume, ListErasedRequest};
-use serde::Serialize;
+use drivebay_proto::agent::{ErasedVolume, ListErasedRequest, ListErasedResponse};
 use time::OffsetDateTime;
 
 use super::{
@@ -44,14 +43,6 @@ impl ErasedError {
     }
 }
 
-/// A receipt as it is printed.
-#[derive(Serialize)]
-struct Printed {
-    receipt: String,
-    signature: String,
-    public_key: String,
-}
-
 /// Returns the text to print.
 pub(super) async fn run(
     socket: &Path,
@@ -59,7 +50,7 @@ pub(super) async fn run(
     receipt: bool,
 ) -> Result<String, ErasedError> {
     let mut client = Client::connect(socket).await?;
-    let all = list(&mut client, String::new()).await?.0;
+    let all = list(&mut client, String::new()).await?.volumes;
     let Some(name) = name else {
         return Ok(table(&all));
     };
@@ -82,26 +73,17 @@ pub(super) async fn run(
             uuids: uuids.join(", "),
         });
     }
-    let (_, receipts) = list(&mut client, first.uuid.clone()).await?;
+    let receipts = list(&mut client, first.uuid.clone()).await?.receipts;
     match receipts.is_empty() {
         true => Err(ErasedError::NotSigned(printable(name))),
         false => Ok(serde_json::to_string_pretty(&receipts)? + "\n"),
     }
 }
 
-async fn list(
-    client: &mut Client,
-    volume: String,
-) -> Result<(Vec<ErasedVolume>, Vec<Printed>), ErasedError> {
+async fn list(client: &mut Client, volume: String) -> Result<ListErasedResponse, ErasedError> {
     let request = ListErasedRequest { volume };
     let call = client.manual_volumes.list_erased(request);
-    let answer = client.agent.answered(call).await?.into_inner();
-    let receipts = answer.receipts.into_iter().map(|one| Printed {
-        receipt: one.receipt,
-        signature: one.signature,
-        public_key: one.public_key,
-    });
-    Ok((answer.volumes, receipts.collect()))
+    Ok(client.agent.answered(call).await?.into_inner())
 }
 
 fn table(erased: &[ErasedVolume]) -> String {

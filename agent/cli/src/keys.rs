@@ -17,8 +17,10 @@ use drivebay_common::{
 use drivebay_proto::agent::{
     AddRecoveryKeyRequest, ChangeSecretRequest, CheckSecretRequest, Volume,
 };
-
-use drivebay_sys::cmd::{self, CmdError, Tool};
+use drivebay_sys::{
+    cmd::{self, CmdError, Tool},
+    process,
+};
 
 use super::{args::KeyFile, client::Client, name, table::printable};
 
@@ -60,7 +62,7 @@ pub enum SecretError {
     #[error("systemd-creds cannot decrypt {}: {output}", named(path))]
     Sealed {
         path: PathBuf,
-        /// Its error output.
+        /// Error output of systemd-creds.
         output: String,
     },
     #[error("the secret in {} must be text (UTF-8) of 1 to 4096 bytes", named(.0))]
@@ -89,6 +91,9 @@ fn named(path: &Path) -> String {
 /// Reads a secret, without the newline at its end. systemd decrypts a file whose name ends with `.cred`.
 pub(super) fn read_secret(path: &Path) -> Result<String, SecretError> {
     let failed = |error| SecretError::Read(path.to_owned(), error);
+    if let Err(error) = process::keep_memory_out_of_core_dumps() {
+        eprintln!("a core dump of this command would have the secret in it: {error}");
+    }
     let mut bytes = Vec::new();
     if path.as_os_str() == STDIN {
         let read = io::stdin().take(MOST + 1).read_to_end(&mut bytes);
@@ -104,7 +109,9 @@ pub(super) fn read_secret(path: &Path) -> Result<String, SecretError> {
         bytes.pop();
     }
     let text = String::from_utf8(bytes).ok();
-    let text = text.filter(|text| (1..MOST as usize).contains(&text.len()));
+    // The replacement character stands for what is not UTF-8 in the output of systemd-creds.
+    let text =
+        text.filter(|text| (1..MOST as usize).contains(&text.len()) && !text.contains('\u{fffd}'));
     text.ok_or_else(|| SecretError::Unfit(path.to_owned()))
 }
 
@@ -156,7 +163,7 @@ pub(super) async fn rekey(
     let mut text = format!("volume {name} opens with the new secret only\n");
     if !volume.snapshots.is_empty() {
         text.push_str(
-            "its snapshots, and copies of them, still open with the earlier one: delete them if it is known to somebody\n",
+            "its snapshots, and copies of them, still open with the earlier one: delete them if that one is compromised\n",
         );
     }
     Ok(text)
@@ -177,7 +184,7 @@ pub(super) async fn check(socket: &Path, typed: &str, key: &KeyFile) -> Result<S
     let what = match (checked.is_recovery_key, checked.slots) {
         (true, _) => "the recovery key".to_owned(),
         (false, 1) => {
-            "the secret, by one key slot: the other one is lost, and is made again when the volume is mounted".to_owned()
+            "the secret, by one key slot only; `volume rekey` with the same secret as the new one makes the other one again".to_owned()
         }
         (false, slots) => format!("the secret, by {slots} key slots"),
     };
@@ -242,7 +249,13 @@ mod tests {
         assert_eq!(read(b"sword fish\n").unwrap(), "sword fish");
         assert_eq!(read(b"sword\n\n").unwrap(), "sword\n");
         assert_eq!(read(&[b'x'; 4096]).unwrap().len(), 4096);
-        for unfit in [&b""[..], b"\n", &[b'x'; 4097], &[0xff, 0xfe]] {
+        for unfit in [
+            &b""[..],
+            b"\n",
+            &[b'x'; 4097],
+            &[0xff, 0xfe],
+            "a\u{fffd}".as_bytes(),
+        ] {
             assert!(matches!(read(unfit), Err(SecretError::Unfit(_))));
         }
         let none = read_secret(&dir.path().join("none"));

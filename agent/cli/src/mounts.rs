@@ -80,7 +80,10 @@ pub async fn mount(args: &MountArgs) -> Result<String, MountError> {
     let volume = meant(&mut client, name).await?;
     let (secret, key_file) = match &args.key_file {
         Some(file) => (read_secret(file)?, kept(file)?),
-        None => (kept_secret(&mut client, &volume).await?, String::new()),
+        None => {
+            let file = kept_file(&mut client, &volume).await?;
+            (kept_secret(&file)?, file)
+        }
     };
     let request = MountVolumeRequest {
         volume,
@@ -107,13 +110,18 @@ fn kept(file: &Path) -> Result<String, MountError> {
     }
 }
 
-/// Returns the secret from the file that is kept with the persisted mount of a volume; empty if there is none.
-async fn kept_secret(client: &mut Client, volume: &str) -> Result<String, MountError> {
-    let kept = list_mounts(client).await?;
-    let mount = kept.iter().find(|mount| mount.volume_id == volume);
-    match mount.map(|mount| mount.key_file.as_str()) {
-        None | Some("") => Ok(String::new()),
-        Some(file) => Ok(read_secret(Path::new(file))?),
+/// Returns the file that is kept with the mount of a volume; empty if there is none.
+async fn kept_file(client: &mut Client, volume: &str) -> Result<String, MountError> {
+    let mounts = list_mounts(client).await?;
+    let mount = mounts.into_iter().find(|mount| mount.volume_id == volume);
+    Ok(mount.map(|mount| mount.key_file).unwrap_or_default())
+}
+
+/// Reads the secret from a file that is kept with a mount; empty if there is none.
+fn kept_secret(file: &str) -> Result<String, MountError> {
+    match file {
+        "" => Ok(String::new()),
+        file => Ok(read_secret(Path::new(file))?),
     }
 }
 
@@ -162,13 +170,9 @@ async fn mount_all(client: &mut Client) -> Result<String, MountError> {
 }
 
 async fn mount_kept(client: &mut Client, mount: &HandMount) -> Result<String, MountError> {
-    let secret = match mount.key_file.as_str() {
-        "" => String::new(),
-        file => read_secret(Path::new(file))?,
-    };
     let request = MountVolumeRequest {
         volume: mount.volume_id.clone(),
-        secret,
+        secret: kept_secret(&mount.key_file)?,
         ..MountVolumeRequest::default()
     };
     mount_one(client, request).await

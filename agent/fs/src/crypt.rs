@@ -125,8 +125,11 @@ pub(super) fn open(opening: &Opening<'_>, context: &mut Context) -> Result<Parti
     let luks = opening.luks(&own);
     let StageSecrets { secret, previous } = opening.secrets;
     let state = &opening.placed.record.state;
-    if opening.guard(&own, context)? == Guard::Format {
-        opening.format(&luks, context)?;
+    match opening.guard(&own, context)? {
+        Guard::Format => opening.format(&luks, context)?,
+        // Two headers with one UUID cannot be distinguished.
+        Guard::Rename => luks.rename(opening.encryption.header, context)?,
+        _ => {}
     }
     let slots = match luks.header(context)? {
         Header::Slots(slots) if !slots.all().is_empty() => slots.secret,
@@ -198,11 +201,9 @@ pub(super) fn check_secret(
 ) -> Result<CheckedSecret, FsError> {
     let own = device::open(opening.drive, opening.placed)?;
     let luks = opening.existing(&own, context)?;
+    opening.unlock(&luks, None, context)?;
     let slots = opening.slots(&luks, context)?;
     let opened = opened_by(&luks, &opening.secrets.secret, &slots.all(), context)?;
-    if opened.is_empty() {
-        return Err(opening.wrong_secret());
-    }
     Ok(CheckedSecret {
         slots: u32::try_from(opened.len()).unwrap_or(u32::MAX),
         is_recovery_key: opened.iter().all(|slot| slots.recovery.contains_key(slot)),
@@ -231,7 +232,7 @@ pub(super) fn add_recovery_key(
     luks.mark_recovery(slot, context)?;
     let marked = opening.slots(&luks, context)?.recovery;
     if !marked.contains_key(&slot) {
-        return Err(opening.damaged(&own, "without the token that was added to it"));
+        return Err(luks.unconfirmed("token import", "the header does not have it"));
     }
     for (slot, token) in earlier {
         luks.kill_slot(slot, recovery, context)?;
@@ -240,7 +241,10 @@ pub(super) fn add_recovery_key(
     Ok(())
 }
 
-/// Returns the key slots that the secret opens, of these.
+/// Returns the key slots that the secret opens, of these. Not among them: those that cannot be used.
+///
+/// # Errors
+/// `Cryptsetup`: one of them could not be tried.
 fn opened_by(
     luks: &Luks<'_>,
     secret: &Secret,
@@ -254,7 +258,8 @@ fn opened_by(
                 opened.insert(*slot);
             }
             Tried::WrongSecret => {}
-            Tried::Failed(output) => {
+            Tried::Failed(output) => return Err(luks.failed("open", &output)),
+            Tried::Unusable(output) => {
                 tracing::warn!(
                     device = luks.own.device,
                     slot,
@@ -267,7 +272,7 @@ fn opened_by(
     Ok(opened)
 }
 
-impl<'a> Opening<'a> {
+impl Opening<'_> {
     fn luks<'o>(&'o self, own: &'o Partition) -> Luks<'o> {
         Luks {
             backend: self.backend,
@@ -275,7 +280,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Probes the volume's own device and decides about its header, which is the volume's own afterwards. Returns `Format` or `Open`.
+    /// Probes the volume's own device and decides about its header: `Format`, `Open` or `Rename`. Changes nothing.
     fn guard(&self, own: &Partition, context: &mut Context) -> Result<Guard, FsError> {
         context.step(&format!("probing {}", own.device));
         let uuid = self.placed.record.uuid;
@@ -288,11 +293,6 @@ impl<'a> Opening<'a> {
         let (record, header) = (&self.placed.record, self.encryption.header);
         let copied = Copied::Header.of(&record.parameters);
         match guard(&record.state, header, &copied, &probed) {
-            Guard::Rename => {
-                // Two headers with one UUID cannot be distinguished.
-                self.luks(own).rename(header, context)?;
-                Ok(Guard::Open)
-            }
             Guard::Gone => Err(self.damaged(own, "gone")),
             Guard::Unexpected(found) => Err(FsError::Unexpected {
                 uuid,
@@ -370,13 +370,17 @@ impl<'a> Opening<'a> {
         match luks.add_slot(secret, new, context)? {
             Tried::Opens => {}
             Tried::WrongSecret => return Err(self.wrong_secret()),
-            Tried::Failed(output) => return Err(luks.failed("luksAddKey", &output)),
+            Tried::Unusable(output) | Tried::Failed(output) => {
+                return Err(luks.failed("luksAddKey", &output));
+            }
         }
         let after = self.slots(luks, context)?.all();
         let added: BTreeSet<u32> = after.difference(&before).copied().collect();
         let opened = opened_by(luks, new, &added, context)?;
         let slot = opened.first().copied();
-        slot.ok_or_else(|| self.damaged(luks.own, "without the key slot that was added to it"))
+        slot.ok_or_else(|| {
+            luks.unconfirmed("luksAddKey", "the key slot that it added does not open")
+        })
     }
 
     /// Makes `new` the secret that opens the volume, in `SLOTS` key slots, and destroys the other slots, but not those of recovery keys. Each
@@ -420,7 +424,7 @@ impl<'a> Opening<'a> {
         let output = match first {
             Tried::Opens => return Ok(()),
             Tried::WrongSecret => return Err(self.wrong_secret()),
-            Tried::Failed(output) => output,
+            Tried::Unusable(output) | Tried::Failed(output) => output,
         };
         let mut is_wrong = false;
         for slot in self.slots(luks, context)?.all() {
@@ -430,7 +434,7 @@ impl<'a> Opening<'a> {
                     return Ok(());
                 }
                 Tried::WrongSecret => is_wrong = true,
-                Tried::Failed(_) => {}
+                Tried::Unusable(_) | Tried::Failed(_) => {}
             }
         }
         match is_wrong {

@@ -55,7 +55,9 @@ pub(super) struct Luks<'a> {
 pub(super) enum Tried {
     Opens,
     WrongSecret,
-    /// The program did not come as far, e.g. since a key slot does not read.
+    /// A key slot cannot be used, e.g. since it does not read.
+    Unusable(Output),
+    /// The program did not come as far as to judge it, e.g. for a lack of memory.
     Failed(Output),
 }
 
@@ -70,9 +72,9 @@ pub(super) enum Header {
 /// Key slots of a header, by number.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Slots {
-    /// Those of secrets.
+    /// Slots of secrets.
     pub(super) secret: BTreeSet<u32>,
-    /// Those of recovery keys, each with the token that marks it.
+    /// Slots of recovery keys, each with the token that marks it.
     pub(super) recovery: BTreeMap<u32, u32>,
 }
 
@@ -271,18 +273,25 @@ impl Luks<'_> {
     }
 
     pub(super) fn failed(&self, action: &str, output: &Output) -> FsError {
+        self.unconfirmed(action, &tools::excerpt(output))
+    }
+
+    /// Returns the error for an action that had not the effect that it should have.
+    pub(super) fn unconfirmed(&self, action: &str, why: &str) -> FsError {
         FsError::Cryptsetup {
             action: action.to_owned(),
             device: self.own.device.clone(),
-            output: tools::excerpt(output),
+            output: why.to_owned(),
         }
     }
 }
 
+/// Interprets the answer to a secret. Pure.
 fn tried(output: Output) -> Tried {
     match output.code {
         Some(0) => Tried::Opens,
         Some(NO_PERMISSION) => Tried::WrongSecret,
+        Some(WRONG) => Tried::Unusable(output),
         _ => Tried::Failed(output),
     }
 }
@@ -349,6 +358,23 @@ mod tests {
         }
         for code in [None, Some(3), Some(4), Some(5)] {
             assert_eq!(answer(code, two), None, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_was_killed_or_had_no_memory_says_nothing_about_a_secret_or_a_key_slot() {
+        let answer = |code| {
+            tried(Output {
+                code,
+                stdout: String::new(),
+                stderr: String::new(),
+            })
+        };
+        assert!(matches!(answer(Some(0)), Tried::Opens));
+        assert!(matches!(answer(Some(2)), Tried::WrongSecret));
+        assert!(matches!(answer(Some(1)), Tried::Unusable(_)));
+        for code in [None, Some(3), Some(4), Some(5)] {
+            assert!(matches!(answer(code), Tried::Failed(_)), "{code:?}");
         }
     }
 

@@ -148,20 +148,19 @@ impl Bench {
         bytes: u64,
         capability: &VolumeCapability,
     ) -> Held<Placed> {
-        let made = self.created(at, name, bytes, capability, &[], None);
-        Ok(self.lab.place(&made.await?, name, capability))
+        self.create_with(at, name, bytes, capability, &[]).await
     }
 
-    /// Creates an encrypted volume on this drive.
-    pub(crate) async fn create_encrypted(
+    /// Creates a volume on this drive with parameters of a StorageClass.
+    pub(crate) async fn create_with(
         &self,
         at: usize,
         name: &str,
         bytes: u64,
         capability: &VolumeCapability,
+        parameters: &[(&str, &str)],
     ) -> Held<Placed> {
-        let luks = [("encryption", "luks2")];
-        let made = self.created(at, name, bytes, capability, &luks, None);
+        let made = self.created(at, name, bytes, capability, parameters, None);
         Ok(self.lab.place(&made.await?, name, capability))
     }
 

@@ -231,13 +231,12 @@ impl Case {
     async fn create(&self, bench: &Bench) -> Held<Placed> {
         let bytes = if self.is_mounted() { FILESYSTEM } else { SMALL };
         let capability = self.capability();
-        match self.is_encrypted() {
-            true => {
-                let made = bench.create_encrypted(self.at, &self.name, bytes, &capability);
-                made.await
-            }
-            false => bench.create(self.at, &self.name, bytes, &capability).await,
-        }
+        let parameters: &[_] = match self.is_encrypted() {
+            true => &[("encryption", "luks2")],
+            false => &[],
+        };
+        let made = bench.create_with(self.at, &self.name, bytes, &capability, parameters);
+        made.await
     }
 
     fn placed(&self) -> Held<&Placed> {

@@ -225,8 +225,8 @@ Examples:
     },
     /// Make a recovery key for an encrypted volume, and print it
     ///
-    /// It opens the volume like its secret, also on another host. It is printed once and kept nowhere else. An earlier recovery key is
-    /// removed.
+    /// The key opens the volume like its secret, also on another host. It is printed once and kept nowhere else; if the command fails, run
+    /// it again. An earlier recovery key is removed.
     #[command(after_help = "\
 Examples:
   drivebay-agent volume recovery-key db --key-file /etc/drivebay/db.key > db.recovery")]
@@ -250,7 +250,7 @@ Examples:
     Pv(PvArgs),
 }
 
-/// Where the secret of an encrypted volume is read from.
+/// The secret of an encrypted volume.
 #[derive(Debug, Args)]
 pub struct KeyFile {
     /// File with the secret, without the newline at its end; -: standard input

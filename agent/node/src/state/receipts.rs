@@ -12,8 +12,10 @@ use uuid::Uuid;
 
 use super::{Damage, Saved, StateDir, StateError, StateKind, Stored, parse, versioned};
 
-/// Largest number of receipts; each is less than 1 KiB. The oldest are dropped.
+/// Largest number of receipts, each less than 1 KiB without its ranges. The oldest are dropped.
 const MOST: usize = 4096;
+/// Largest number of ranges of all receipts, each less than 100 bytes in the file. A fragmented LV has many.
+const MOST_RANGES: usize = 65_536;
 /// DER encoding of the algorithm Ed25519, before the 32 bytes of a public key (RFC 8410).
 const PUBLIC_KEY_PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
@@ -36,7 +38,7 @@ pub struct Receipt {
     pub serial: String,
     /// Ranges of the drive, first byte and bytes.
     pub ranges: Vec<(u64, u64)>,
-    /// True if the volume was encrypted: its header was overwritten and read back before it counted as deleted.
+    /// True if the volume was encrypted.
     pub encrypted: bool,
     /// Unix time at which the last byte was erased, seconds.
     pub erased_at: u64,
@@ -121,8 +123,7 @@ impl Receipts {
                 file.key = new_key().unwrap_or_default();
             }
             file.receipts.push(receipt);
-            let dropped = file.receipts.len().saturating_sub(MOST);
-            file.receipts.drain(..dropped);
+            file.receipts.drain(..dropped(&file.receipts));
         };
         self.0.change(add).await
     }
@@ -134,6 +135,17 @@ impl Receipts {
             of.filter_map(|receipt| sign(&file.key, receipt)).collect()
         })
     }
+}
+
+/// Returns the number of receipts, of the oldest, that the file has no room for. Pure.
+fn dropped(receipts: &[Receipt]) -> usize {
+    let mut ranges = 0;
+    let newest = receipts.iter().rev().take(MOST);
+    let kept = newest.take_while(|one| {
+        ranges += one.ranges.len();
+        ranges <= MOST_RANGES
+    });
+    receipts.len() - kept.count()
 }
 
 fn new_key() -> Option<String> {
@@ -234,9 +246,15 @@ mod tests {
         let all = receipts.all();
         assert_eq!(all.len(), MOST);
         assert_eq!(all[0].volume, Uuid::from_u128(1));
+        let fragmented = Receipt {
+            ranges: vec![(u64::MAX >> 1, 1 << 20); MOST_RANGES - 10],
+            ..receipt(10_000)
+        };
+        receipts.add(fragmented).await.unwrap();
+        assert_eq!(receipts.all().len(), 11);
         let bytes = std::fs::metadata(dir.path().join("receipts.json"))
             .unwrap()
             .len();
-        assert!(bytes < StateKind::Receipts.max_bytes() / 2, "{bytes}");
+        assert!(bytes < StateKind::Receipts.max_bytes(), "{bytes}");
     }
 }

@@ -1,12 +1,12 @@
-//! Secrets and recovery keys of encrypted volumes, at an operator's request.
+//! Secrets and recovery keys of encrypted volumes, at an operator's request. The volume may be in use.
 
 use super::{Caller, STAGE_DEADLINE, VolumeError, Volumes, guard::VolumeGuard};
-use drivebay_fs::jobs::{AddRecoveryKey, CheckSecret, CheckedSecret, Rekey};
-use drivebay_model::{Secret, StageSecrets, Volume};
-use drivebay_worker::Slot;
+use drivebay_fs::jobs::{AddRecoveryKey, CheckSecret, CheckedSecret, FsError, Rekey};
+use drivebay_model::{DriveRef, Placed, Secret, StageSecrets, Volume};
+use drivebay_worker::{Job, Slot};
 
 impl Volumes {
-    /// Changes the secret of an encrypted volume from the previous one, also while it is in use.
+    /// Changes the secret of an encrypted volume from the previous one.
     pub async fn change_secret(
         &self,
         id: String,
@@ -15,20 +15,17 @@ impl Volumes {
         let volume = self.require_scanned(&id).await?;
         // A copy of the volume for a move has its header: it is out of date now.
         self.changing_volume(volume.uuid, &id, Caller::Manual, |this, held| async move {
-            let (drive, volume) = this.reach_settled(&held, &volume).await?;
-            let job = Rekey {
+            let job = |drive, placed| Rekey {
                 drive,
-                placed: volume.placed,
+                placed,
                 secrets,
             };
-            let worker = (&volume.drive, Slot::Foreground);
-            this.node.run(worker, job, STAGE_DEADLINE).await?;
-            Ok(())
+            this.run_on(&held, &volume, job).await
         })
         .await
     }
 
-    /// Verifies the secret of an encrypted volume, also while it is in use.
+    /// Verifies the secret of an encrypted volume.
     pub async fn check_secret(
         &self,
         id: String,
@@ -47,18 +44,15 @@ impl Volumes {
         volume: &Volume,
         secret: Secret,
     ) -> Result<CheckedSecret, VolumeError> {
-        let (drive, volume) = self.reach_settled(held, volume).await?;
-        let job = CheckSecret {
+        let job = |drive, placed| CheckSecret {
             drive,
-            placed: volume.placed,
+            placed,
             secret,
         };
-        let worker = (&volume.drive, Slot::Foreground);
-        Ok(self.node.run(worker, job, STAGE_DEADLINE).await?)
+        self.run_on(held, volume, job).await
     }
 
-    /// Adds a recovery key to an encrypted volume, in place of an earlier one, also while it is in use. Makes its header if it has none
-    /// yet.
+    /// Adds a recovery key to an encrypted volume, in place of an earlier one. Makes its header if it has none yet.
     pub async fn add_recovery_key(
         &self,
         id: String,
@@ -67,18 +61,29 @@ impl Volumes {
     ) -> Result<(), VolumeError> {
         let volume = self.require_scanned(&id).await?;
         self.changing_volume(volume.uuid, &id, Caller::Manual, |this, held| async move {
-            let (drive, volume) = this.reach_settled(&held, &volume).await?;
-            let job = AddRecoveryKey {
+            let job = |drive, placed| AddRecoveryKey {
                 drive,
-                placed: volume.placed,
+                placed,
                 secret,
                 recovery,
             };
-            let worker = (&volume.drive, Slot::Foreground);
-            this.node.run(worker, job, STAGE_DEADLINE).await?;
+            this.run_on(&held, &volume, job).await?;
             tracing::info!(volume = %volume.uuid, "recovery key added to an encrypted volume");
             Ok(())
         })
         .await
+    }
+
+    /// Runs a job on the volume, where it is now.
+    async fn run_on<J: Job<Error = FsError>>(
+        &self,
+        held: &VolumeGuard,
+        volume: &Volume,
+        job: impl FnOnce(DriveRef, Placed) -> J,
+    ) -> Result<J::Answer, VolumeError> {
+        let (drive, volume) = self.reach_settled(held, volume).await?;
+        let job = job(drive, volume.placed);
+        let worker = (&volume.drive, Slot::Foreground);
+        Ok(self.node.run(worker, job, STAGE_DEADLINE).await?)
     }
 }
