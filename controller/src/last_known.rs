@@ -302,6 +302,7 @@ pub async fn keep(store: Store, agents: Agents, stop: CancellationToken) {
         };
         save(&store, &agents, &mut written, last).await;
         read_again(&store, &agents).await;
+        agents.settle_listed(Instant::now());
         if let Err(error) = agents.notes().keep_up().await {
             tracing::error!(%error, "cannot save controller state; will retry");
         }

@@ -5,11 +5,11 @@
 //! node that returns lists deleted volumes as existing. It is one file, written whole under another name, synced and renamed.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,9 @@ const FILE: &str = "notes.json";
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 /// Largest number of CSI names in doubt. Beyond it, no further create is begun; concurrent ones may exceed it slightly.
 const MAX_DOUBTS: usize = 10_000;
+/// Time for which a node has to be connected after it was last sent a create of a name until that doubt ends without an answer: no
+/// create takes as long, so the node lists the volume or has none.
+const DOUBT_ENDS_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The state file cannot be opened or written.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +49,7 @@ pub enum NotesError {
     },
     /// Nothing was recorded: an earlier doubt would have to be dropped, and a repeat of its create could make a second volume.
     #[error(
-        "{MAX_DOUBTS} creates have an unknown outcome, so no further one is begun; see that the agents run, so that repeated calls end them. Doubts of creates that are never repeated end only if {FILE} is moved out of the state directory while the controller is stopped; it also has the deletes of volumes of forgotten nodes"
+        "{MAX_DOUBTS} creates have an unknown outcome, so no further one is begun; see that the agents run: a doubt ends when the call is repeated, and otherwise after the node has been connected for a day. Forget nodes that never return with `node forget`"
     )]
     Full,
     #[error("cannot write {path}, so nothing was done; make room or see --state-dir")]
@@ -121,6 +124,8 @@ struct Kept {
     contents: Contents,
     // Increases with every change of the contents that is still to be written.
     changes: u64,
+    // By name and node of a doubt: since when each look has found the node connected or forgotten, and no further create was sent.
+    listed_since: HashMap<(String, String), Instant>,
     // Changes that the next write adds to the file. They become part of `contents` when that write succeeds.
     proposed: Vec<Proposal>,
     // Error of the last read of the file, if it failed. While it is set, the file is not written.
@@ -260,6 +265,9 @@ impl Notes {
     pub async fn doubt(&self, name: &str, node: &str) -> Result<(), NotesError> {
         self.has_room(name)?;
         let (name, node) = (name.to_owned(), node.to_owned());
+        self.lock()
+            .listed_since
+            .remove(&(name.clone(), node.clone()));
         self.save(Change::Doubt { name, node }).await
     }
 
@@ -270,6 +278,9 @@ impl Notes {
     pub fn doubt_soon(&self, name: &str, node: &str) -> Result<(), NotesError> {
         self.has_room(name)?;
         let (name, node) = (name.to_owned(), node.to_owned());
+        self.lock()
+            .listed_since
+            .remove(&(name.clone(), node.clone()));
         self.change(|contents| contents.apply(&Change::Doubt { name, node }));
         Ok(())
     }
@@ -294,6 +305,34 @@ impl Notes {
                 }
             }
         });
+    }
+
+    /// Ends the doubts of nodes for which `is_known` was true at each call of this function for a day: a node is connected with a
+    /// complete inventory, or forgotten. Must be called periodically.
+    pub fn settle_listed(&self, is_known: impl Fn(&str) -> bool, now: Instant) {
+        let nodes: BTreeSet<String> = self.all_doubts().into_iter().flatten().collect();
+        let known: BTreeSet<String> = nodes.into_iter().filter(|node| is_known(node)).collect();
+        let mut kept = self.lock();
+        let before = std::mem::take(&mut kept.listed_since);
+        let doubts = kept.contents.doubts.iter();
+        let pairs = doubts.flat_map(|(name, nodes)| nodes.iter().map(move |node| (name, node)));
+        let listed: HashMap<_, _> = pairs
+            .filter(|(_, node)| known.contains(*node))
+            .map(|(name, node)| {
+                let key = (name.clone(), node.clone());
+                let since = before.get(&key).copied().unwrap_or(now);
+                (key, since)
+            })
+            .collect();
+        let (ended, listed): (HashMap<_, _>, HashMap<_, _>) = listed
+            .into_iter()
+            .partition(|(_, since)| now.saturating_duration_since(*since) >= DOUBT_ENDS_AFTER);
+        kept.listed_since = listed;
+        drop(kept);
+        for (name, node) in ended.into_keys() {
+            tracing::info!(name, node, "create in doubt ended without an answer");
+            self.settle(&name, &node);
+        }
     }
 
     /// Returns the nodes that were sent a create of this name and have not given a final answer.

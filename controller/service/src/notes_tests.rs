@@ -165,3 +165,29 @@ async fn no_doubt_is_dropped_for_another_one() {
     notes.doubt("another", "a").await.unwrap();
     assert_eq!(notes.doubts("v0"), ["a".into(), "b".into()].into());
 }
+
+#[tokio::test]
+async fn a_doubt_that_is_not_repeated_ends_after_its_node_was_listed_for_a_day() {
+    let notes = Notes::in_memory();
+    for (name, node) in [("v", "a"), ("v", "b"), ("w", "a")] {
+        notes.doubt(name, node).await.unwrap();
+    }
+    let begin = Instant::now();
+    let hours = |hours: u64| begin + Duration::from_secs(hours * 60 * 60);
+    let only_a = |node: &str| node == "a";
+    notes.settle_listed(only_a, hours(0));
+    notes.settle_listed(only_a, hours(23));
+    assert_eq!(notes.all_doubts().len(), 2, "a day has not passed");
+    // Sent again: its day begins again.
+    notes.doubt("w", "a").await.unwrap();
+    notes.settle_listed(only_a, hours(24));
+    assert_eq!(notes.doubts("v"), ["b".into()].into());
+    assert_eq!(notes.doubts("w"), ["a".into()].into());
+    // A node that was not connected meanwhile begins again, too.
+    notes.settle_listed(|_| false, hours(30));
+    notes.settle_listed(only_a, hours(49));
+    assert_eq!(notes.doubts("w"), ["a".into()].into());
+    notes.settle_listed(only_a, hours(73));
+    assert!(notes.doubts("w").is_empty());
+    assert_eq!(notes.doubts("v"), ["b".into()].into(), "never listed");
+}

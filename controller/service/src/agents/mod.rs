@@ -207,14 +207,21 @@ impl Agents {
         let nodes: BTreeSet<&String> = doubts.iter().flatten().collect();
         let unknown: BTreeSet<&String> = nodes
             .into_iter()
-            .filter(|node| {
-                let agent = self.get(node);
-                let there = agent.is_some_and(|agent| agent.read_inventory(Inventory::complete));
-                !there && !self.is_given_up(node)
-            })
+            .filter(|node| !self.is_complete(node) && !self.is_given_up(node))
             .collect();
         let in_doubt = |of: &&BTreeSet<String>| of.iter().any(|node| unknown.contains(node));
         doubts.iter().filter(in_doubt).count()
+    }
+
+    /// Ends doubts as [`Notes::settle_listed`] describes. Must be called periodically.
+    pub fn settle_listed(&self, now: Instant) {
+        let is_known = |node: &str| self.is_complete(node) || self.is_given_up(node);
+        self.notes().settle_listed(is_known, now);
+    }
+
+    fn is_complete(&self, node: &str) -> bool {
+        let agent = self.get(node);
+        agent.is_some_and(|agent| agent.read_inventory(Inventory::complete))
     }
 
     /// Returns the state that outlives this process.
