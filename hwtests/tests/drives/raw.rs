@@ -67,7 +67,7 @@ fn first(volume: &Placed) -> u8 {
 
 #[tokio::test]
 async fn a_published_node_that_nobody_has_open_stays_the_volumes_own() {
-    need!(root, loop, tool "delpart", tool "addpart", tool "pgrep");
+    need!(root, loop, layout "partition", tool "delpart", tool "addpart", tool "pgrep");
     let drives = ["a", "b"].map(|name| DriveSpec::blank(name, 256 * MIB));
     let mut rig = Rig::with(drives.into()).await;
     let mut volumes = Vec::new();
