@@ -23,10 +23,7 @@ use drivebay_model::{
     Cause, DriveRef, Encryption, Mapping, Placed, RecordState, Secret, Signature, Signatures,
     StageSecrets, cause::chain, copied::Copied, encryption::HEADER_BYTES,
 };
-use drivebay_sys::{
-    cmd,
-    dm::{self, DmDevice},
-};
+use drivebay_sys::dm::{self, DmDevice};
 use drivebay_worker::Context;
 
 /// Target of device-mapper, in the module dm-crypt.
@@ -51,12 +48,7 @@ pub fn unavailable() -> Option<String> {
             ));
         }
     }
-    (!cmd::is_installed(CRYPTSETUP.name)).then(|| {
-        format!(
-            "{} is not installed; install package {}",
-            CRYPTSETUP.name, CRYPTSETUP.package
-        )
-    })
+    CRYPTSETUP.missing()
 }
 
 /// A volume to open.

@@ -42,7 +42,7 @@ pub fn code(error: &VolumeError) -> Code {
         // Another node may have room, or dm-crypt.
         VolumeError::NoRoom { .. }
         | VolumeError::NoDriveApart { .. }
-        | VolumeError::CannotEncrypt { .. } => Code::ResourceExhausted,
+        | VolumeError::HostLacks { .. } => Code::ResourceExhausted,
         // Not RESOURCE_EXHAUSTED: the resizer retries that without end, and the PVC's request cannot be lowered.
         VolumeError::CannotGrow { .. } => Code::OutOfRange,
         VolumeError::InUse { .. } | VolumeError::Held { .. } => Code::FailedPrecondition,

@@ -14,7 +14,7 @@ use drivebay_common::{text::both_ends, units::human_seconds};
 
 use super::{backend::StageBackend, jobs::FsError};
 use drivebay_model::{Cause, Secret};
-use drivebay_sys::cmd::{CmdError, Output, Tool};
+use drivebay_sys::cmd::{self, CmdError, Output, Tool};
 use drivebay_worker::Context;
 
 pub mod idle;
@@ -32,6 +32,15 @@ pub struct Program {
     pub name: &'static str,
     /// Debian package of the program.
     pub package: &'static str,
+}
+
+impl Program {
+    /// Returns what to install if the host does not have the program; None: it has it.
+    pub fn missing(self) -> Option<String> {
+        let Self { name, package } = self;
+        (!cmd::is_installed(name))
+            .then(|| format!("{name} is not installed; install package {package}"))
+    }
 }
 
 /// Runs a tool that works on this device, with a deadline of six hours. `only`: the node, if the tool must see no other
@@ -159,6 +168,20 @@ pub fn excerpt(output: &Output) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_is_missing_says_what_to_install() {
+        let program = |name| Program {
+            name,
+            package: "xfsprogs",
+        };
+        assert_eq!(program("sh").missing(), None);
+        let why = program("mkfs.no-such").missing().unwrap();
+        assert_eq!(
+            why,
+            "mkfs.no-such is not installed; install package xfsprogs"
+        );
+    }
 
     #[test]
     fn of_a_long_output_both_ends_are_kept() {

@@ -49,9 +49,9 @@ pub enum VolumeError {
     /// A well-formed request for a use that no volume of this node supports.
     #[error(transparent)]
     Unsupported(#[from] InvalidRequest),
-    /// This host cannot have encrypted volumes.
-    #[error("volumes cannot be encrypted on this node: {why}")]
-    CannotEncrypt { why: String },
+    /// This host lacks a program or a module without which no stage of the volume would succeed.
+    #[error("this node cannot have such a volume: {why}")]
+    HostLacks { why: String },
     /// The name is taken by another kind of volume.
     #[error("a volume named {name:?} exists with {has}, asked for with {requested}")]
     Exists {

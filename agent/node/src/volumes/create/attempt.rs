@@ -20,7 +20,7 @@ use super::{
     },
     compare::compare,
     failure::{Failures, Next, next},
-    makeable::{check_encryption, check_mkfs, check_mount_options, smallest_sector},
+    makeable::{check_host, check_mkfs, check_mount_options, smallest_sector},
     record::record,
 };
 use crate::state::Doubt;
@@ -89,7 +89,7 @@ impl<'a> Attempt<'a> {
                 why: format!("no volume could be as it asks: {differs}"),
             });
         }
-        check_encryption(&record).await?;
+        check_host(&record, source.is_some()).await?;
         check_mount_options(&requested.content, &record).await?;
         let inventory = volumes.node.inventory();
         let sector = smallest_sector(&inventory.current(), &class.name);

@@ -14,7 +14,7 @@ use drivebay_sys::offload::offload;
 
 /// Logical sector size of a class without drives, in bytes.
 const SECTOR: u32 = 512;
-/// Longest time for looking for a program and asking device-mapper, which may load a module.
+/// Longest time for looking for programs and asking device-mapper, which may load a module.
 const HOST_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Returns the smallest logical sector size, in bytes, of the drives that the class has or could claim: options that
@@ -55,19 +55,21 @@ pub(super) async fn check_mount_options(
     }
 }
 
-/// Errs if the new volume is to be encrypted and this host cannot, which would fail each stage of it.
-pub(super) async fn check_encryption(record: &Record) -> Result<(), VolumeError> {
-    if record.encryption().is_none() {
-        return Ok(());
-    }
-    let why = offload("encryption", HOST_DEADLINE, crypt::unavailable).await;
-    match why {
-        Ok(None) => Ok(()),
-        Ok(Some(why)) => Err(VolumeError::CannotEncrypt { why }),
-        Err(error) => Err(VolumeError::CannotEncrypt {
-            why: error.to_string(),
-        }),
-    }
+/// Errs if this host lacks what the first stage of the new volume needs: mkfs (unless `is_copy`), or what encrypts it.
+pub(super) async fn check_host(record: &Record, is_copy: bool) -> Result<(), VolumeError> {
+    let is_encrypted = record.encryption().is_some();
+    let made = record.fs_type.filter(|_| !is_copy);
+    let mkfs = made.map(|fs_type| kind::of(fs_type).facts().mkfs);
+    let lacking = offload("host", HOST_DEADLINE, move || {
+        let encryption = is_encrypted.then(crypt::unavailable).flatten();
+        encryption.or_else(|| mkfs?.missing())
+    });
+    let why = match lacking.await {
+        Ok(None) => return Ok(()),
+        Ok(Some(why)) => why,
+        Err(error) => error.to_string(),
+    };
+    Err(VolumeError::HostLacks { why })
 }
 
 /// Errs if mkfs refuses its options on a drive with logical sectors of this size, in bytes, which would fail the first
