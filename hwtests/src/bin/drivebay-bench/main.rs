@@ -7,6 +7,7 @@
 
 mod calls;
 mod check;
+mod encryption;
 mod memory;
 mod moves;
 mod snapshots;
@@ -30,6 +31,8 @@ enum What {
     Calls(calls::Options),
     /// What a check of a mounted volume costs, on two drives of the lab's guest.
     Check(check::Options),
+    /// Encrypted volumes on a drive of the lab's guest, beside cryptsetup by hand and volumes without encryption.
+    Encryption(encryption::Options),
     /// Memory of the agent and everything below it.
     Memory(memory::Options),
     /// A volume moved to another drive, beside dd between the same drives.
@@ -60,6 +63,7 @@ async fn interruptible(options: Options) -> Result<(), Trouble> {
         match options.what {
             What::Calls(options) => calls::run(options).await,
             What::Check(options) => check::run(&options),
+            What::Encryption(options) => encryption::run(&options).await,
             What::Memory(options) => memory::run(options).await,
             What::Moves(options) => moves::run(&options).await,
             What::Snapshots(options) => snapshots::run(&options).await,
