@@ -9,8 +9,10 @@
 )]
 
 mod encryption {
-    mod copies;
-    mod keys;
+    pub(crate) mod checks;
+    pub(crate) mod copies;
+    pub(crate) mod drives;
+    pub(crate) mod keys;
 }
 
 use std::{
@@ -31,6 +33,8 @@ use drivebay_proto::{
     csi::{self as wire, VolumeCapability},
 };
 use tonic::{Code, Status};
+
+use encryption::{copies, keys};
 
 /// Longest time of a creation and of a move.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -54,11 +58,25 @@ fn request(name: &str, bytes: u64, capability: &VolumeCapability) -> wire::Creat
     }
 }
 
-/// Creates an encrypted volume; a call that is put off is repeated, as a provisioner does.
+/// Creates an encrypted volume of the rig's class; a call that is put off is repeated, as a provisioner does.
 async fn encrypted(rig: &Rig, name: &str, bytes: u64, capability: &VolumeCapability) -> Placed {
+    encrypted_in(rig, "demo", name, bytes, capability).await
+}
+
+async fn encrypted_in(
+    rig: &Rig,
+    class: &str,
+    name: &str,
+    bytes: u64,
+    capability: &VolumeCapability,
+) -> Placed {
+    let mut request = request(name, bytes, capability);
+    request
+        .parameters
+        .insert("class".to_owned(), class.to_owned());
     let what = format!("volume {name} is created");
     let volume = wait::until_async(LIMIT, &what, async || {
-        match rig.csi.create_with(request(name, bytes, capability)).await {
+        match rig.csi.create_with(request.clone()).await {
             Err(status) if status.code() == Code::Aborted => None,
             answer => Some(answer.unwrap()),
         }

@@ -28,7 +28,7 @@ fn run_all(layout: &str) {
         line.contains("this host can encrypt") || line.contains("it is about layout lvm")
     };
     assert!(tally.skipped.iter().all(is_known), "{:?}", tally.skipped);
-    assert!(tally.ran() >= 11, "{} tests ran", tally.ran());
+    assert!(tally.ran() >= 15, "{} tests ran", tally.ran());
 }
 
 #[test]

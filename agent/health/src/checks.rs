@@ -361,19 +361,11 @@ fn planned(volumes: &Volumes, volume: &Volume, drive: &Drive, tracked: &Tracked)
         .iter()
         .find(|class| class.name == volume.placed.record.class);
     let latest = tracked.checked.latest.as_ref().filter(|_| !tracked.stale);
-    let is_encrypted = volume.placed.record.encryption().is_some();
-    if is_encrypted && volume.placed.mapping.is_none() {
-        return Plan::Not {
-            why: "it is encrypted and not open; it is checked while it is mounted".to_owned(),
-        };
-    }
     plan(&Facts {
         fs_type: Some(tracked.fs_type),
-        // A snapshot of an encrypted volume could not be read.
-        layout: layout(drive)
-            .filter(|_| !is_encrypted)
-            .unwrap_or(Layout::Partition),
+        layout: layout(drive).unwrap_or(Layout::Partition),
         in_use: volume.in_use,
+        is_encrypted: volume.placed.record.encryption().is_some(),
         trouble: trouble(drive),
         free_bytes: drive
             .contents

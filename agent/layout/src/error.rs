@@ -164,7 +164,7 @@ pub enum LayoutError {
     },
     /// The snapshots of a group are not of one point in time, or cannot be completed. Their volumes were not changed.
     #[error(
-        "the group snapshot was not taken: {why}; nothing was changed on its volumes. Take it again"
+        "the snapshots were not taken: {why}; nothing was changed on their volumes. Take them again"
     )]
     NotTogether { why: String },
     /// Volumes may still be suspended: resuming them failed, or has not ended because their drive does not answer.

@@ -177,7 +177,8 @@ pub struct Released {
 
 /// Creates the short-lived snapshot by which a volume of layout `lvm` is checked, in free space of its drive.
 ///
-/// Must not be killed: the volume is suspended while LVM creates the snapshot.
+/// Must not be killed: the volume is suspended while LVM creates the snapshot. An encrypted volume that is open is suspended by the worker
+/// itself, with its mapped device: see the errors of `TakeTogether`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MakeSnapshot {
     pub drive: DriveRef,
@@ -188,7 +189,8 @@ pub struct MakeSnapshot {
 
 /// Takes a snapshot of a volume of layout `lvm`, in free space of its drive. Returns an existing one of its name unchanged.
 ///
-/// Must not be killed: the volume is suspended while LVM creates the snapshot.
+/// Must not be killed: the volume is suspended while LVM creates the snapshot. An encrypted volume that is open is suspended by the worker
+/// itself, with its mapped device: see the errors of `TakeTogether`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TakeSnapshot {
     pub drive: DriveRef,
@@ -227,6 +229,9 @@ pub struct Member {
     pub origin: String,
     /// Device-mapper uuid of the snapshot's device. The uuid of its store has the suffix `-cow` in addition.
     pub snapshot: String,
+    /// Device-mapper uuid of the mapped device, if the volume is encrypted and open: it has the filesystem, and is suspended before the
+    /// volume.
+    pub mapping: Option<String>,
 }
 
 /// Result of `TakeTogether`: the snapshots are of one point in time.

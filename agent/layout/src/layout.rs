@@ -1,6 +1,8 @@
 //! Determines a drive's layout from its contents, read under its lock. Only a drive without a
 //! layout gets the one of the claim.
 
+use std::sync::Arc;
+
 use uuid::Uuid;
 
 use super::{
@@ -134,7 +136,7 @@ pub(super) fn make_snapshot(
     bytes: u64,
     context: &mut Context,
 ) -> Result<Contents, LayoutError> {
-    let dev = open::locked(drive)?;
+    let dev = Arc::new(open::locked(drive)?);
     match of(&dev)? {
         Some(Layout::Lvm) => lvm::check::make(&dev, uuid, bytes, context),
         _ => Err(no_snapshots(drive)),
@@ -146,7 +148,7 @@ pub(super) fn take_snapshot(
     job: &TakeSnapshot,
     context: &mut Context,
 ) -> Result<Changed, LayoutError> {
-    let dev = open::locked(&job.drive)?;
+    let dev = Arc::new(open::locked(&job.drive)?);
     match of(&dev)? {
         Some(Layout::Lvm) => lvm::snapshot::take(&dev, job, context),
         _ => Err(no_snapshots(&job.drive)),

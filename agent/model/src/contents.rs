@@ -5,7 +5,9 @@ use std::{cmp::Ordering, time::Duration};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Cordon, DriveId, Layout, Mapping, PlacedSnapshot, Record, RecordState, runs};
+use super::{
+    Cordon, DriveId, Encryption, Layout, Mapping, PlacedSnapshot, Record, RecordState, runs,
+};
 
 /// A run of bytes on a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -87,6 +89,12 @@ impl Placed {
             }
             None => self.device.as_deref().zip(self.dev),
         }
+    }
+
+    /// Returns the device-mapper uuid of the mapped device of an encrypted volume that is open; None otherwise.
+    pub fn mapping_uuid(&self) -> Option<String> {
+        let encryption = self.mapping.as_ref().and(self.record.encryption());
+        encryption.map(Encryption::dm_uuid)
     }
 
     /// Returns the byte of the volume at which the device of this kernel name begins; None if it is not one of the volume's.

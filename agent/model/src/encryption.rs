@@ -48,7 +48,7 @@ impl Encryption {
 
     /// Returns the name in /dev/mapper.
     pub fn mapping_name(self) -> String {
-        format!("drivebay-crypt-{}", self.header)
+        format!("{MAPPING_NAME}{}", self.header)
     }
 
     /// Returns the device-mapper uuid that cryptsetup gives the mapped device: `CRYPT-LUKS2-`, the UUID of the header without hyphens, and
@@ -60,6 +60,19 @@ impl Encryption {
             self.mapping_name()
         )
     }
+}
+
+/// Prefix of the name of a mapped device.
+const MAPPING_NAME: &str = "drivebay-crypt-";
+
+/// Returns the device-mapper name, and uuid, of the device that decrypts the snapshot by which a volume is checked.
+pub fn checked_mapping(volume: Uuid) -> String {
+    format!("drivebay-check-crypt-{volume}")
+}
+
+/// Returns the UUID of the header from the name of a mapped device; None: it is not one of an encrypted volume.
+pub fn header_of(mapping_name: &str) -> Option<Uuid> {
+    mapping_name.strip_prefix(MAPPING_NAME)?.parse().ok()
 }
 
 impl Record {

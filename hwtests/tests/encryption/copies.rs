@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Creates a copy as large as requested; a call that is put off is repeated.
-async fn copied(
+pub(crate) async fn copied(
     rig: &Rig,
     name: &str,
     of: &Placed,

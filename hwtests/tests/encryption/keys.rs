@@ -31,14 +31,14 @@ fn key_file(rig: &Rig, name: &str, secret: &str) -> PathBuf {
 }
 
 /// Runs a command of the agent; arguments are separated by spaces. Returns its exit code, standard output and standard error.
-fn run(rig: &Rig, line: &str) -> (Option<i32>, String, String) {
+pub(crate) fn run(rig: &Rig, line: &str) -> (Option<i32>, String, String) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let output = rig.agent.run_command(&words).unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     (output.status.code(), out, err)
 }
 
-fn done(rig: &Rig, line: &str) -> String {
+pub(crate) fn done(rig: &Rig, line: &str) -> String {
     let (code, out, err) = run(rig, line);
     assert_eq!(code, Some(0), "{line}: {out}{err}");
     out

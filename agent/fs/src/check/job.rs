@@ -1,6 +1,7 @@
 //! Checks a filesystem as a job of the drive's worker.
 
 use std::{
+    fs::File,
     io,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -19,8 +20,10 @@ use crate::{
     tools::idle::{self, End},
 };
 use drivebay_layout::{jobs::LayoutError, layout};
-use drivebay_model::{CheckOutcome, DriveRef, FsType, Inconclusive, Placed, cause::chain};
-use drivebay_sys::{direct, mount, mountinfo};
+use drivebay_model::{
+    CheckOutcome, DriveRef, FsType, Inconclusive, Placed, cause::chain, encryption,
+};
+use drivebay_sys::{direct, dm, mount, mountinfo};
 use drivebay_worker::{Context, Job};
 
 /// Limit of replaying a log, which takes as long as it would in staging.
@@ -112,7 +115,7 @@ impl Job for Check {
         };
         let outcome = match &self.how {
             How::Unmounted => work.unmounted(placed, context),
-            How::Snapshot => work.snapshot(context),
+            How::Snapshot => work.snapshot(placed, context),
             How::Scrub { at } => work.scrub(placed, at, context),
             How::Repeated { runs } => work.repeated(placed, *runs, context),
         }?;
@@ -235,7 +238,7 @@ impl Work<'_> {
 }
 
 impl Work<'_> {
-    fn snapshot(&self, context: &mut Context) -> Result<CheckOutcome, CheckError> {
+    fn snapshot(&self, placed: &Placed, context: &mut Context) -> Result<CheckOutcome, CheckError> {
         let gone = || {
             CheckOutcome::inconclusive(
                 Inconclusive::SnapshotFull,
@@ -248,18 +251,32 @@ impl Work<'_> {
         let node = device::node(&snapshot.device);
         // Held open until the end: a snapshot that is in use cannot be removed.
         let held = device::open_snapshot(&node, &snapshot)?;
-        let outcome = match self.replay(&node, &snapshot.device, context)? {
-            Some(failed) => failed,
-            None => {
-                let args = self.checker.arguments;
-                let end = self.tool(args, &node, &snapshot.device, context)?;
-                decode(self.checker, &end)
+        let outcome = match (placed.record.encryption(), placed.mapping_uuid()) {
+            (None, _) => self.copy(&node, &snapshot.device, context)?,
+            (Some(_), None) => meanwhile("it was closed, and its snapshot cannot be decrypted"),
+            (Some(_), Some(like)) => {
+                let decrypted = Decrypted::open(&like, snapshot.dev, self.job.uuid)?;
+                self.copy(&decrypted.node(), &decrypted.device, context)?
             }
         };
         // A full snapshot answers every read with an error.
         let valid = direct::read_node(&node, 0, 4096).is_ok();
         drop(held);
         Ok(if valid { outcome } else { gone() })
+    }
+
+    /// Checks a copy of the filesystem, which is changed.
+    fn copy(
+        &self,
+        node: &Path,
+        device: &str,
+        context: &mut Context,
+    ) -> Result<CheckOutcome, CheckError> {
+        if let Some(failed) = self.replay(node, device, context)? {
+            return Ok(failed);
+        }
+        let end = self.tool(self.checker.arguments, node, device, context)?;
+        Ok(decode(self.checker, &end))
     }
 
     /// Replays the log on the snapshot; returns the outcome of the check if that failed.
@@ -302,6 +319,49 @@ impl Work<'_> {
             }
             // Never planned: see `plan`.
             LiveCheck::Scrub(_) => Ok(failed(format!("a {} is never copied", self.job.fs_type))),
+        }
+    }
+}
+
+/// A device that decrypts the snapshot of an encrypted volume with the volume's own key, which the kernel has. It is removed when this is
+/// dropped; that of a process which was killed, with the snapshot.
+struct Decrypted {
+    /// Kernel name.
+    device: String,
+    /// Device-mapper uuid.
+    uuid: String,
+    /// Held open: a repair of the drive takes one that is not for a leftover.
+    held: Option<File>,
+}
+
+impl Decrypted {
+    /// `like`: device-mapper uuid of the volume's mapped device; `over`: number of the snapshot's device.
+    fn open(like: &str, over: (u32, u32), volume: Uuid) -> Result<Self, FsError> {
+        let uuid = encryption::checked_mapping(volume);
+        let failed = |error: io::Error| device::io_error("decrypting", Path::new(&uuid), error);
+        dm::remove_mapped(&uuid).map_err(failed)?;
+        let control = dm::Control::open().map_err(failed)?;
+        let mapped = control.map_like(like, over, &uuid, &uuid).map_err(failed)?;
+        let mut decrypted = Self {
+            device: mapped.kernel_name,
+            uuid: uuid.clone(),
+            held: None,
+        };
+        let held = File::open(decrypted.node()).map_err(failed)?;
+        decrypted.held = Some(held);
+        Ok(decrypted)
+    }
+
+    fn node(&self) -> PathBuf {
+        device::node(&self.device)
+    }
+}
+
+impl Drop for Decrypted {
+    fn drop(&mut self) {
+        self.held = None;
+        if let Err(error) = dm::remove_mapped(&self.uuid) {
+            tracing::warn!(device = self.device, %error, "cannot remove the decrypted device of a check's snapshot yet");
         }
     }
 }

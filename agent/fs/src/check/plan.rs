@@ -28,6 +28,8 @@ pub struct Facts<'a> {
     pub layout: Layout,
     /// True if the volume is mounted or bound anywhere.
     pub in_use: bool,
+    /// True if it is encrypted, and so cannot be read once it is unmounted.
+    pub is_encrypted: bool,
     /// Reason why the drive or the record is not reliable now, for a message.
     pub trouble: Option<&'a str>,
     /// Free bytes on the drive.
@@ -84,6 +86,9 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
     }
     let live_check = &kind::of(fs_type).facts().live_check;
     let snapshot = snapshot(facts);
+    if !facts.in_use && facts.is_encrypted {
+        return not("it is encrypted and not open; it is checked while it is mounted");
+    }
     if !facts.in_use {
         let dirty = matches!(
             facts.last,
@@ -114,14 +119,16 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
 /// Returns the size in bytes of a snapshot that can be made, or the reason why none can.
 fn snapshot(facts: &Facts<'_>) -> Result<u64, String> {
     const MOUNTED: &str = "it is mounted, and";
+    let later = match facts.is_encrypted {
+        true => "it is encrypted, and cannot be checked once it is unmounted",
+        false => "it is checked after it is unmounted",
+    };
     if facts.layout != Layout::Lvm {
-        return Err(format!(
-            "{MOUNTED} a partition has no snapshots; it is checked after it is unmounted"
-        ));
+        return Err(format!("{MOUNTED} a partition has no snapshots; {later}"));
     }
     if facts.reserve_bytes == 0 {
         return Err(format!(
-            "{MOUNTED} its class has check-reserve = \"0\"; it is checked after it is unmounted"
+            "{MOUNTED} its class has check-reserve = \"0\"; {later}"
         ));
     }
     // A snapshot needs no more room than for all of its origin, and for LVM's own table.
@@ -132,7 +139,7 @@ fn snapshot(facts: &Facts<'_>) -> Result<u64, String> {
     if wanted > facts.free_bytes {
         let [free, needed] = human_sizes([facts.free_bytes, wanted]);
         return Err(format!(
-            "{MOUNTED} its drive has {free} free, and a snapshot takes {needed} (check-reserve of its class); it is checked after it is unmounted"
+            "{MOUNTED} its drive has {free} free, and a snapshot takes {needed} (check-reserve of its class); {later}"
         ));
     }
     Ok(wanted)
@@ -151,6 +158,7 @@ mod tests {
             fs_type: Some(FsType::Ext4),
             layout: Layout::Lvm,
             in_use: true,
+            is_encrypted: false,
             trouble: None,
             free_bytes: 10 * GIB,
             bytes: 20 * GIB,
@@ -185,6 +193,11 @@ mod tests {
             layout: Layout::Partition,
             ..mounted()
         };
+        let encrypted = Facts {
+            is_encrypted: true,
+            ..partition.clone()
+        };
+        assert!(why(&encrypted).contains("cannot be checked once it is unmounted"));
         let outcome = CheckOutcome::NotCheckable {
             why: why(&partition),
         };

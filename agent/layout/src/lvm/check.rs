@@ -7,7 +7,7 @@
 //! is erased like a deleted volume (`erase`). A volume is resized or deleted only without a snapshot.
 //! A snapshot that was deleted, or never completed (`snapshot`), goes the same way.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use uuid::Uuid;
 
@@ -18,7 +18,7 @@ use crate::{
     jobs::SnapshotDevice,
     space,
 };
-use drivebay_model::{Cause, Contents, cause::chain};
+use drivebay_model::{Cause, Contents, cause::chain, encryption};
 use drivebay_sys::{blockdev::BlockDev, dm};
 use drivebay_worker::Context;
 
@@ -28,13 +28,14 @@ const TAG: &str = "drivebay-check";
 /// Creates and activates the snapshot for checking a volume, and returns the drive's contents with it. Errs with `Busy` while the drive has
 /// an earlier one.
 pub(crate) fn make(
-    dev: &BlockDev,
+    dev: &Arc<BlockDev>,
     uuid: Uuid,
     bytes: u64,
     context: &mut Context,
 ) -> Result<Contents, LayoutError> {
     let mut session = Session::open(dev, true)?;
-    session.living(&session.view.contents, uuid)?;
+    let contents = session.contents()?;
+    let placed = session.living(&contents, uuid)?.clone();
     let lv = session.lv(uuid)?;
     if !session.view.checks.is_empty() {
         return Err(LayoutError::Busy {
@@ -56,7 +57,18 @@ pub(crate) fn make(
     if session.view.checks.contains_key(&uuid) {
         session.keep_copy()?;
     }
+    let done = done.and_then(|()| match placed.mapping {
+        Some(_) => {
+            let lv = session.view.checks.get(&uuid);
+            session.restart(dev, &placed, uuid, lv, context)
+        }
+        None => Ok(()),
+    });
     if let Err(error) = done {
+        if matches!(error, LayoutError::StillSuspended { .. }) {
+            // LVM would wait for the volume; the snapshot is parted from it by a later repair.
+            return Err(error);
+        }
         // It may have been ended while the volume stood still: this sets it going again, and takes the snapshot from it.
         drop(session);
         Session::open(dev, true)?;
@@ -107,6 +119,7 @@ impl Session<'_> {
             .cloned()
             .collect();
         for lv in attached {
+            self.close_decrypted(&lv)?;
             if self.is_open(&lv)? {
                 continue;
             }
@@ -124,6 +137,25 @@ impl Session<'_> {
             self.keep_copy()?;
         }
         self.mark_stores()
+    }
+
+    /// Removes the device that decrypts the snapshot of an encrypted volume, if a check left it. One that is open is left.
+    fn close_decrypted(&self, lv: &Lv) -> Result<(), LayoutError> {
+        let Some(volume) = name::checked(&lv.name) else {
+            return Ok(());
+        };
+        let uuid = encryption::checked_mapping(volume);
+        let closed = dm::is_open(&uuid).and_then(|is_open| match is_open {
+            true => Ok(false),
+            false => dm::remove_mapped(&uuid),
+        });
+        match closed {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(()),
+            closed => closed.map(drop).map_err(io_error(
+                &self.id,
+                "removing the decrypted device of a check's snapshot",
+            )),
+        }
     }
 
     /// Marks the stores that are parted from their volumes for erasing, each with an identity of its own: a tenant cannot have written a

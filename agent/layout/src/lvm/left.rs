@@ -15,6 +15,7 @@ use super::{
     name,
 };
 use crate::{error::LayoutError, jobs::ResumeLeft, open::LOCK_LIMIT};
+use drivebay_model::encryption;
 use drivebay_sys::dm::{self, Control, Suspended};
 
 /// Limit of resuming all devices, in addition to the limit of locking a drive.
@@ -101,11 +102,23 @@ fn names(devices: &[Suspended]) -> String {
 }
 
 /// Returns the devices of Drivebay's VGs, by drive, in the order in which they must be resumed: the layers below, then snapshots, then
-/// volumes. Resuming a volume may write to the layers below it, and needs its snapshots active. `only`: see `ResumeLeft`. Pure.
+/// volumes, then the mapped devices of encrypted ones. Resuming a volume may write to the layers below it, and needs its snapshots active.
+/// `only`: see `ResumeLeft`. Pure.
 fn of_drives(all: Vec<Suspended>, only: Option<&[String]>) -> BTreeMap<Uuid, Vec<Suspended>> {
     let mut drives: BTreeMap<Uuid, Vec<(u8, Suspended)>> = BTreeMap::new();
     for device in all {
         if only.is_some_and(|only| !only.contains(&device.uuid)) {
+            continue;
+        }
+        if let Some(header) = encryption::header_of(&device.name) {
+            let drive = match &device.on {
+                Some(lv) => name::of_device(lv).map(|(drive, _)| drive),
+                // Over a partition: it waits for no other device.
+                None => Some(header),
+            };
+            if let Some(drive) = drive {
+                drives.entry(drive).or_default().push((3, device));
+            }
             continue;
         }
         let Some((drive, lv)) = name::of_device(&device.name) else {
@@ -196,6 +209,7 @@ fn is_gone(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use drivebay_model::Encryption;
 
     #[test]
     fn a_device_that_a_thread_has_in_hand_is_named_until_the_thread_ends() {
@@ -220,9 +234,22 @@ mod tests {
             kernel_name: "dm-1".into(),
             name: format!("{vg}-{lv}"),
             uuid: uuid.into(),
+            on: None,
         };
         let [first, second] = &vgs;
+        let encryption = Encryption {
+            header: Uuid::from_u128(5),
+        };
+        let mapping = |on: Option<&str>| Suspended {
+            kernel_name: "dm-1".into(),
+            name: encryption.mapping_name(),
+            uuid: encryption.dm_uuid(),
+            on: on.map(str::to_owned),
+        };
         let all = vec![
+            mapping(Some(&format!("{first}-pvc--real"))),
+            mapping(Some("other-pvc")),
+            mapping(None),
             // A volume whose name ends like that of a layer.
             device(first, "pvc--real", "LVM-1"),
             device(first, "drivebay--snap--7", "LVM-2"),
@@ -239,10 +266,17 @@ mod tests {
                 .map(|device| device.uuid.as_str())
                 .collect()
         };
-        assert_eq!(by_drive.len(), 2);
+        assert_eq!(by_drive.len(), 3);
+        assert_eq!(uuids(&encryption.header), [encryption.dm_uuid()]);
         assert_eq!(
             uuids(&drives[0]),
-            ["LVM-1-real", "LVM-2-cow", "LVM-2", "LVM-1"]
+            [
+                "LVM-1-real",
+                "LVM-2-cow",
+                "LVM-2",
+                "LVM-1",
+                encryption.dm_uuid().as_str()
+            ]
         );
         assert_eq!(uuids(&drives[1]), ["LVM-3"]);
         let only = ["LVM-2".to_owned(), "LVM-4".to_owned()];

@@ -1,7 +1,8 @@
 //! Snapshots of volumes, each an LV `drivebay-snap-<uuid>` that stores what its volume had before it was written to since.
 //!
 //! One is made from free space as an LV of its own, then attached to its volume, during which LVM makes the volume stand still and the
-//! kernel freezes its filesystem; then its tags say that it is complete. Until they do, no CreateSnapshot has returned its id, and the
+//! kernel freezes its filesystem; then its tags say that it is complete. That of an encrypted volume is on a mapped device above, of which
+//! LVM knows nothing: its snapshot is restarted with that device suspended (`together`). Until they do, no CreateSnapshot has returned its id, and the
 //! next `ReadDrive` with repair removes it (`check`). So does a deletion, which gives it the name of what a check leaves.
 //!
 //! A member of a group stays incomplete until all members are of one point in time (`together`); if that fails, the agent deletes it.
@@ -9,18 +10,18 @@
 //! A snapshot that the kernel has invalidated is recorded as lost by the next `ReadDrive` with repair: a store that cannot be written does not
 //! record that itself, so that after a restart of the host the kernel takes the snapshot for valid, with what it stored until then.
 
-use std::{ffi::OsString, io};
+use std::{ffi::OsString, io, sync::Arc};
 
 use uuid::Uuid;
 
-use super::{change::extents_of, metadata::Lv, name, plan, session::Session, tags};
+use super::{change::extents_of, metadata::Lv, name, plan, session::Session, tags, together, view};
 use crate::{
     claimed::{ClaimedDrive, in_doubt_of, unchanged},
     error::{LOST, LayoutError, damaged, fit},
-    jobs::{Changed, TakeSnapshot},
+    jobs::{Changed, Member, TakeSnapshot},
     plan as volumes_plan, space,
 };
-use drivebay_model::{Contents, MIB, PlacedSnapshot, SnapshotRecord, cause::chain};
+use drivebay_model::{Contents, MIB, Placed, PlacedSnapshot, SnapshotRecord, cause::chain};
 use drivebay_sys::{blockdev::BlockDev, dm::SnapshotStatus};
 use drivebay_worker::Context;
 
@@ -70,14 +71,13 @@ pub fn reserve(volume_bytes: u64, requested: u64) -> u64 {
 
 /// Takes a snapshot, or finds the one of this name.
 pub(crate) fn take(
-    dev: &BlockDev,
+    dev: &Arc<BlockDev>,
     job: &TakeSnapshot,
     context: &mut Context,
 ) -> Result<Changed, LayoutError> {
     let mut session = Session::open(dev, true)?;
-    let placed = session
-        .living(&session.view.contents, job.record.volume)?
-        .clone();
+    let contents = session.contents()?;
+    let placed = session.living(&contents, job.record.volume)?.clone();
     fit(&placed)?;
     if let Some(existing) = placed
         .snapshots
@@ -122,12 +122,20 @@ pub(crate) fn take(
     let completed = attached.and_then(|()| {
         session.see_again()?;
         if record.is_complete {
+            if placed.mapping.is_some() {
+                let lv = session.view.checks.get(&record.uuid);
+                session.restart(dev, &placed, record.uuid, lv, context)?;
+            }
             session.write_complete(&incomplete)?;
             session.see_again()?;
         }
         session.keep_copy()
     });
     if let Err(error) = completed {
+        if matches!(error, LayoutError::StillSuspended { .. }) {
+            // LVM would wait for the volume; the snapshot is deleted as an incomplete one.
+            return Err(error);
+        }
         let in_doubt = |again| in_doubt_of("taking a snapshot", &job.drive.id, &again);
         // It may have been ended while the volume stood still: this sets it going again, and takes the snapshot from it.
         drop(session);
@@ -357,6 +365,31 @@ impl Session<'_> {
                 lv.name
             ),
         })
+    }
+
+    /// Restarts a snapshot that was attached to an encrypted volume, with the volume's filesystem frozen (`together::restart`). `lv`: the
+    /// snapshot, which is attached to the volume.
+    pub(super) fn restart(
+        &self,
+        dev: &Arc<BlockDev>,
+        placed: &Placed,
+        uuid: Uuid,
+        lv: Option<&Lv>,
+        context: &mut Context,
+    ) -> Result<(), LayoutError> {
+        let missing = || {
+            damaged(
+                &self.id,
+                "the snapshot that was made did not read back".into(),
+            )
+        };
+        let member = Member {
+            uuid,
+            origin: placed.dm_uuid.clone().ok_or_else(missing)?,
+            snapshot: view::dm_uuid(&self.committed.vg, lv.ok_or_else(missing)?),
+            mapping: placed.mapping_uuid(),
+        };
+        together::restart(dev, placed.record.uuid, member, context)
     }
 
     fn snapshot(&self, uuid: Uuid) -> Option<&PlacedSnapshot> {

@@ -72,7 +72,11 @@ pub(super) trait GroupMember: Send + Sync + 'static {
     fn name(&self) -> &str;
     /// Device-mapper uuids of the volume's device and of the snapshot's.
     fn devices(&self) -> [&str; 2];
+    /// Device-mapper uuid of the device on the volume that is suspended with it; None: there is none.
+    fn above(&self) -> Option<&str>;
     fn suspend(&self) -> io::Result<()>;
+    /// Resumes what a `suspend` that failed has suspended.
+    fn undo_suspend(&self) -> io::Result<()>;
     fn is_suspended(&self) -> io::Result<bool>;
     fn resume(&self) -> io::Result<()>;
     fn step(&self, step: Step) -> io::Result<()>;
@@ -329,7 +333,10 @@ impl Hold {
     /// Suspends a volume, resumes it once the result is set, and confirms its snapshot after a success.
     fn hold<M: GroupMember>(&self, at: usize, member: Arc<M>) {
         let [volume, _] = member.devices();
-        let in_hand = InHand::take(volume, member.name());
+        let devices = member.above().into_iter().chain([volume]);
+        let in_hand: Vec<InHand> = devices
+            .map(|device| InHand::take(device, member.name()))
+            .collect();
         if self.suspend_and_resume(at, &*member) {
             self.reach(at, Stage::Resumed);
             let is_to_be_used = self.lock().end == Some(Ok(()));
@@ -351,6 +358,10 @@ impl Hold {
         let name = member.name();
         if let Err(error) = member.suspend() {
             self.end(Err(format!("suspending {name} failed: {error}")));
+            if let Err(error) = member.undo_suspend() {
+                let why = format!("resuming what is on {name} failed: {error}");
+                self.update(|progress| progress.stuck.push(why));
+            }
             return false;
         }
         self.reach(at, Stage::Suspended);

@@ -60,6 +60,14 @@ impl GroupMember for Fake {
         [volume, snapshot]
     }
 
+    fn above(&self) -> Option<&str> {
+        None
+    }
+
+    fn undo_suspend(&self) -> io::Result<()> {
+        self.kernel.act(&format!("undo suspend {}", self.name))
+    }
+
     fn suspend(&self) -> io::Result<()> {
         self.kernel.act(&format!("suspend {}", self.name))
     }

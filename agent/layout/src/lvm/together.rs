@@ -11,7 +11,10 @@
 use std::{
     collections::BTreeSet,
     io,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -23,6 +26,7 @@ use super::{
     suspension::{self, GroupMember, Step},
 };
 use crate::{
+    claimed::ClaimedDrive,
     error::{LOST, LayoutError},
     jobs::{Member, TakeTogether, TakenTogether},
     open::{self, LOCK_LIMIT},
@@ -33,6 +37,9 @@ use drivebay_sys::{
     dm::{self, Control, DmStatus, SnapshotStatus, Target, Writer},
 };
 use drivebay_worker::Context;
+
+/// Longest time for which a volume is suspended for a snapshot of its own. Other jobs wait 10 s for the lock of its drive.
+const ALONE: Duration = Duration::from_secs(8);
 
 /// Limit of opening a drive, in addition to waiting for its lock, and of reading all drives. No volume is suspended yet.
 const READ_LIMIT: Duration = Duration::from_secs(10);
@@ -57,6 +64,26 @@ pub(crate) fn take(
     Ok(TakenTogether {
         suspended_ms: u64::try_from(stood.as_millis()).unwrap_or(u64::MAX),
     })
+}
+
+/// Restarts an incomplete snapshot of an encrypted volume that is open, with its mapped device suspended, whose filesystem is frozen by
+/// that: LVM suspends the volume below, which freezes nothing. Errs like `take`.
+pub(super) fn restart(
+    dev: &Arc<BlockDev>,
+    volume: Uuid,
+    member: Member,
+    context: &mut Context,
+) -> Result<(), LayoutError> {
+    context.step("restart a snapshot with the filesystem frozen");
+    let control = Control::open().map_err(|error| {
+        not_together(format!(
+            "device-mapper's control node does not open: {error}"
+        ))
+    })?;
+    let uuid = member.uuid;
+    let prepared = Prepared::open(&Arc::new(control), dev, volume, member);
+    let prepared = prepared.map_err(|why| not_together(format!("snapshot {uuid}: {why}")))?;
+    suspension::at_one_moment(vec![Arc::new(prepared)], ALONE).map(drop)
 }
 
 fn not_together(why: String) -> LayoutError {
@@ -126,7 +153,7 @@ fn prepare_drive(
     dev: &Arc<BlockDev>,
     members: &[Member],
 ) -> Result<Vec<Arc<Prepared>>, LayoutError> {
-    let contents = Session::open(dev, false)?.view.contents;
+    let contents = Session::open(dev, false)?.contents()?;
     let begun = incomplete(&contents).into_iter();
     let begun = begun.filter(|(_, member)| members.contains(member));
     begun
@@ -162,6 +189,7 @@ fn incomplete(contents: &Contents) -> Vec<(Uuid, Member)> {
                 uuid: one.record.uuid,
                 origin: placed.dm_uuid.clone()?,
                 snapshot: one.dm_uuid.clone(),
+                mapping: placed.mapping_uuid(),
             };
             Some((placed.record.uuid, member))
         })
@@ -184,6 +212,7 @@ fn all_begun(members: &[Member], begun: &[Member]) -> Result<(), LayoutError> {
 struct Devices {
     origin: DmStatus,
     origin_table: Target,
+    mapping: Option<DmStatus>,
     /// Holds the bytes of the volume.
     real: DmStatus,
     snapshot: DmStatus,
@@ -206,6 +235,7 @@ impl Devices {
         Ok(Self {
             origin: status(&member.origin)?,
             origin_table: table(&member.origin)?,
+            mapping: member.mapping.as_deref().map(status).transpose()?,
             real: status(&format!("{}-real", member.origin))?,
             snapshot: status(&member.snapshot)?,
             snapshot_table: table(&member.snapshot)?,
@@ -217,7 +247,8 @@ impl Devices {
     /// Pure.
     fn chunk_bytes(&self) -> Result<u64, String> {
         let all = [&self.origin, &self.real, &self.snapshot, &self.store];
-        if let Some(one) = all.iter().find(|one| one.suspended) {
+        let mut all = all.into_iter().chain(&self.mapping);
+        if let Some(one) = all.find(|one| one.suspended) {
             return Err(format!(
                 "{} is suspended by another program already; see `dmsetup info`",
                 one.name
@@ -264,6 +295,8 @@ struct Prepared {
     error_table: Target,
     store: Writer,
     chunk_bytes: u64,
+    /// True while the mapped device is suspended and the volume is not, because suspending that failed.
+    is_half_suspended: AtomicBool,
     /// Keeps the drive locked.
     _dev: Arc<BlockDev>,
 }
@@ -299,6 +332,7 @@ impl Prepared {
             snapshot_table: devices.snapshot_table,
             store: store.map_err(|error| format!("its store does not open: {error}"))?,
             chunk_bytes,
+            is_half_suspended: AtomicBool::new(false),
             member,
             _dev: Arc::clone(dev),
         })
@@ -314,17 +348,46 @@ impl GroupMember for Prepared {
         [&self.member.origin, &self.member.snapshot]
     }
 
+    fn above(&self) -> Option<&str> {
+        self.member.mapping.as_deref()
+    }
+
     fn suspend(&self) -> io::Result<()> {
-        self.control.suspend(&self.member.origin)
+        let Some(mapping) = self.above() else {
+            return self.control.suspend(&self.member.origin);
+        };
+        self.control.suspend(mapping)?;
+        let suspended = self.control.suspend(&self.member.origin);
+        self.is_half_suspended
+            .store(suspended.is_err(), Ordering::SeqCst);
+        suspended
+    }
+
+    fn undo_suspend(&self) -> io::Result<()> {
+        match (self.above(), self.is_half_suspended.load(Ordering::SeqCst)) {
+            (Some(mapping), true) => self.control.resume(mapping),
+            _ => Ok(()),
+        }
     }
 
     fn is_suspended(&self) -> io::Result<bool> {
-        let status = self.control.status(&self.member.origin)?;
-        Ok(status.is_some_and(|status| status.suspended))
+        for device in self
+            .above()
+            .into_iter()
+            .chain([self.member.origin.as_str()])
+        {
+            let status = self.control.status(device)?;
+            if !status.is_some_and(|status| status.suspended) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn resume(&self) -> io::Result<()> {
-        self.control.resume(&self.member.origin)
+        let resumed = self.control.resume(&self.member.origin);
+        let above = self.above().map(|mapping| self.control.resume(mapping));
+        resumed.and(above.unwrap_or(Ok(())))
     }
 
     fn step(&self, step: Step) -> io::Result<()> {

@@ -6,6 +6,7 @@ fn member(n: u128, origin: &str) -> Member {
         uuid: Uuid::from_u128(n),
         origin: origin.to_owned(),
         snapshot: format!("LVM-snapshot{n}"),
+        mapping: None,
     }
 }
 
@@ -31,6 +32,7 @@ fn devices() -> Devices {
     Devices {
         origin: device("pvc", 3),
         origin_table: table("snapshot-origin", "254:4"),
+        mapping: Some(device("crypt", 7)),
         real: device("pvc-real", 4),
         snapshot: device("snap", 5),
         snapshot_table: table("snapshot", "254:4 254:6 P 128"),
@@ -144,6 +146,7 @@ fn what_another_program_has_suspended_is_left_to_it() {
         |all| all.real.suspended = true,
         |all| all.snapshot.suspended = true,
         |all| all.store.suspended = true,
+        |all| all.mapping.as_mut().unwrap().suspended = true,
     ] {
         let mut other = devices();
         change(&mut other);

@@ -26,7 +26,7 @@ use drivebay_model::{
     RunningCheck, Volume, cause::chain,
 };
 use drivebay_sys::clock::unix_seconds;
-use drivebay_worker::{Job, RunError, Slot};
+use drivebay_worker::{Job, RunError, Slot, WorkerKey};
 
 /// Longest time for which a call waits for a cancelled check to release its volume; after that the call continues.
 const LET_GO: Duration = Duration::from_secs(5);
@@ -303,7 +303,7 @@ impl Volumes {
                 .unwrap_or(u64::MAX),
         };
         let report = match plan {
-            Plan::Snapshot { bytes } => match self.snapshot(drive, volume.uuid, *bytes).await {
+            Plan::Snapshot { bytes } => match self.snapshot(drive, volume, *bytes).await {
                 Ok(()) => self.run_check(&place, job).await,
                 Err(outcome) => Some(CheckReport {
                     tool: String::new(),
@@ -323,15 +323,22 @@ impl Volumes {
         })
     }
 
-    async fn snapshot(&self, drive: &DriveRef, uuid: Uuid, bytes: u64) -> Result<(), CheckOutcome> {
+    async fn snapshot(
+        &self,
+        drive: &DriveRef,
+        volume: &Volume,
+        bytes: u64,
+    ) -> Result<(), CheckOutcome> {
         let job = MakeSnapshot {
             drive: drive.clone(),
-            uuid,
+            uuid: volume.uuid,
             bytes,
         };
         // Not to be interrupted, and short.
-        let made = self.node.run((&drive.id, Slot::Check), job, MAKE).await;
-        match made {
+        let worker = WorkerKey::from((&drive.id, Slot::Check));
+        let suspends = volume.placed.record.encryption().is_some();
+        let made = self.run_suspending(suspends, worker, job, MAKE).await;
+        match made.and_then(|made| Ok(made?)) {
             Ok(contents) => {
                 self.node.inventory().put_contents(&drive.id, contents);
                 Ok(())

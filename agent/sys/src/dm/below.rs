@@ -20,6 +20,8 @@ pub struct Suspended {
     pub name: String,
     /// Device-mapper uuid; empty if it has none.
     pub uuid: String,
+    /// Device-mapper name of the only device below it, if that is a device-mapper device, too.
+    pub on: Option<String>,
 }
 
 /// Returns the device-mapper devices that are suspended. One that is removed meanwhile is left out.
@@ -35,7 +37,15 @@ pub fn suspended(sys: &Path) -> io::Result<Vec<Suspended>> {
             if node.strictly("dm/suspended")? != "1" {
                 return Ok(None);
             }
+            let below = node.child("slaves").list()?;
+            let on = match below.as_slice() {
+                [below] if is_one(below) => {
+                    Some(Node::open(block.join(below))?.strictly("dm/name")?)
+                }
+                _ => None,
+            };
             Ok(Some(Suspended {
+                on,
                 name: node.strictly("dm/name")?,
                 uuid: node.strictly("dm/uuid")?,
                 kernel_name: kernel_name.clone(),
@@ -115,6 +125,7 @@ mod tests {
             fs::write(dm.join("name"), format!("vg-{kernel_name}\n")).unwrap();
             fs::write(dm.join("uuid"), format!("LVM-{kernel_name}\n")).unwrap();
         }
+        fs::create_dir_all(block.join("dm-1/slaves/dm-2")).unwrap();
         // As if it were removed between the listing and the reading.
         fs::create_dir_all(block.join("dm-3")).unwrap();
         let devices = suspended(dir.path()).unwrap();
@@ -122,6 +133,7 @@ mod tests {
             kernel_name: "dm-1".into(),
             name: "vg-dm-1".into(),
             uuid: "LVM-dm-1".into(),
+            on: Some("vg-dm-2".into()),
         };
         assert_eq!(devices, [expected]);
     }

@@ -7,12 +7,18 @@ use super::control::{
     self, DmIoctl, DmStatus, HEAD, NO_FLUSH, SUSPENDED, TABLE_STATUS, open_control, put, send,
 };
 
+/// DM_DEV_CREATE.
+const CREATE: libc::Ioctl = nix::request_code_readwrite!(0xfd, 3, HEAD) as libc::Ioctl;
+
 /// DM_DEV_SUSPEND: suspends with DM_SUSPEND_FLAG, else resumes.
 const SUSPEND: libc::Ioctl = nix::request_code_readwrite!(0xfd, 6, HEAD) as libc::Ioctl;
 const TABLE_LOAD: libc::Ioctl = nix::request_code_readwrite!(0xfd, 9, HEAD) as libc::Ioctl;
 const TABLE_CLEAR: libc::Ioctl = nix::request_code_readwrite!(0xfd, 10, HEAD) as libc::Ioctl;
 /// DM_STATUS_TABLE_FLAG: the table instead of the status.
 const TABLE: u32 = 1 << 4;
+/// Flags for udev's rules, in the upper half of the cookie that an event carries (libdevmapper.h): no links by name, no scan of the
+/// contents, no rules of other programs. A copy of a filesystem would take over the links of its original.
+const NO_UDEV_RULES: u32 = (0x01 | 0x02 | 0x04 | 0x08 | 0x20) << 16;
 /// DM_BUFFER_FULL_FLAG: the answer is longer than the room for it.
 const BUFFER_FULL: u32 = 1 << 8;
 /// DM_SKIP_LOCKFS_FLAG: no filesystem is frozen.
@@ -79,6 +85,43 @@ impl Control {
         send(&self.0, TABLE_LOAD, &mut arg)
     }
 
+    /// Decrypts another device with the key of a mapped device that is open (target `crypt`), under this name and device-mapper uuid: of
+    /// what that device decrypts, it has to be a copy. The key is in no file and in no argument of a program.
+    ///
+    /// # Errors
+    /// EBUSY: the name or the uuid is used. InvalidData: `like` is no device of that kind.
+    pub fn map_like(
+        &self,
+        like: &str,
+        over: (u32, u32),
+        name: &str,
+        uuid: &str,
+    ) -> io::Result<DmStatus> {
+        let target = moved(&self.table(like)?, over).ok_or_else(|| {
+            let why = "it is not a mapped device of an encrypted volume";
+            io::Error::new(io::ErrorKind::InvalidData, why)
+        })?;
+        let mut arg = DmIoctl::about(uuid, 0)?;
+        put(name, &mut arg.name)?;
+        let made = send(&self.0, CREATE, &mut arg).and_then(|()| {
+            let mapped = self.load(uuid, &target).and_then(|()| self.begin(uuid));
+            mapped.inspect_err(|_| {
+                // It has no table, or one that is not in use: nothing can have opened it.
+                let _ = control::remove(uuid);
+            })
+        });
+        made?;
+        let status = self.status(uuid)?;
+        status.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Resumes a new device, which udevd leaves alone.
+    fn begin(&self, uuid: &str) -> io::Result<()> {
+        let mut arg = DmIoctl::about(uuid, 0)?;
+        arg.event_nr = NO_UDEV_RULES;
+        send(&self.0, SUSPEND, &mut arg)
+    }
+
     /// Drops a table that was loaded and is not in use.
     pub fn clear(&self, uuid: &str) -> io::Result<()> {
         self.change(TABLE_CLEAR, uuid, 0)
@@ -87,6 +130,20 @@ impl Control {
     fn change(&self, request: libc::Ioctl, uuid: &str, flags: u32) -> io::Result<()> {
         send(&self.0, request, &mut DmIoctl::about(uuid, flags)?)
     }
+}
+
+/// Returns a table of target `crypt` over another device; None if it is of another target. Its parameters are cipher, key, offset of the
+/// initialisation vector, device, offset on the device, and options.
+fn moved(target: &Target, over: (u32, u32)) -> Option<Target> {
+    let (major, minor) = over;
+    let device = format!("{major}:{minor}");
+    let mut words: Vec<&str> = target.params.split_whitespace().collect();
+    *words.get_mut(3)? = &device;
+    (target.kind == "crypt").then(|| Target {
+        sectors: target.sectors,
+        kind: target.kind.clone(),
+        params: words.join(" "),
+    })
 }
 
 /// Writes a target's spec and its parameters to `room`, which must be zeros.
@@ -179,6 +236,20 @@ mod tests {
     }
 
     #[test]
+    fn another_device_is_decrypted_with_everything_else_the_same() {
+        let open = Target {
+            kind: "crypt".to_owned(),
+            params: "aes-xts-plain64 c0ffee 0 254:3 32768 2 allow_discards sector_size:4096"
+                .to_owned(),
+            ..snapshot()
+        };
+        let copy = moved(&open, (254, 9)).unwrap();
+        let params = "aes-xts-plain64 c0ffee 0 254:9 32768 2 allow_discards sector_size:4096";
+        assert_eq!((copy.sectors, copy.params.as_str()), (2_097_152, params));
+        assert_eq!(moved(&snapshot(), (254, 9)), None);
+    }
+
+    #[test]
     fn a_target_that_does_not_fit_is_refused() {
         let with = |kind: &str, params: &str| {
             let target = Target {
@@ -206,10 +277,17 @@ mod tests {
 
     #[test]
     fn requests_and_flags_are_those_of_the_kernels_header() {
-        let numbers = [SUSPEND, TABLE_LOAD, TABLE_CLEAR, TABLE_STATUS].map(|one| one as u32);
+        let numbers =
+            [CREATE, SUSPEND, TABLE_LOAD, TABLE_CLEAR, TABLE_STATUS].map(|one| one as u32);
         assert_eq!(
             numbers,
-            [0xc138_fd06, 0xc138_fd09, 0xc138_fd0a, 0xc138_fd0c]
+            [
+                0xc138_fd03,
+                0xc138_fd06,
+                0xc138_fd09,
+                0xc138_fd0a,
+                0xc138_fd0c
+            ]
         );
         assert_eq!((SUSPENDED, TABLE, BUFFER_FULL), (0x2, 0x10, 0x100));
         assert_eq!((SKIP_LOCKFS, NO_FLUSH), (0x400, 0x800));

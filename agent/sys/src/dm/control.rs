@@ -13,10 +13,10 @@ pub(super) struct DmIoctl {
     pub(super) target_count: u32,
     open_count: i32,
     pub(super) flags: u32,
-    event_nr: u32,
+    pub(super) event_nr: u32,
     padding: u32,
     dev: u64,
-    name: [u8; 128],
+    pub(super) name: [u8; 128],
     uuid: [u8; 129],
     data: [u8; 7],
     /// Buffer for a table, and for the kernel's reply.
@@ -48,6 +48,14 @@ impl DmIoctl {
             data: [0; 7],
             answer: [0; 512],
         }
+    }
+}
+
+impl Drop for DmIoctl {
+    /// A table may have a key.
+    fn drop(&mut self) {
+        self.answer.fill(0);
+        std::hint::black_box(&self.answer);
     }
 }
 

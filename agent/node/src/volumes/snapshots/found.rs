@@ -97,6 +97,7 @@ pub(super) fn devices(volume: &Volume, snapshot: &PlacedSnapshot) -> Result<Memb
             what: format!("volume {} has no device-mapper device", volume.uuid),
         })?,
         snapshot: snapshot.dm_uuid.clone(),
+        mapping: volume.placed.mapping_uuid(),
     })
 }
 

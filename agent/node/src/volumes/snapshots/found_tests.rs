@@ -1,7 +1,7 @@
 //! Tests of `found`: which group is the answer to a request, and what is left of a failed one.
 
 use super::*;
-use drivebay_model::{DriveState, RecordState, samples};
+use drivebay_model::{DriveState, Encryption, Mapping, RecordState, samples};
 
 fn id(number: u128) -> Uuid {
     Uuid::from_u128(number)
@@ -109,6 +109,16 @@ fn a_member_names_the_devices_of_its_volume_and_snapshot() {
         uuid: id(10),
         origin: "LVM-origin".into(),
         snapshot: "LVM-10".into(),
+        mapping: None,
     };
     assert_eq!(member, expected);
+    // The filesystem of an encrypted volume is on its mapped device, which is suspended, too.
+    let encryption = Encryption { header: id(5) };
+    encryption.keep(&mut volume.placed.record.parameters);
+    volume.placed.mapping = Some(Mapping {
+        device: "dm-9".into(),
+        dev: (254, 9),
+    });
+    let member = devices(&volume, &snapshot).unwrap();
+    assert_eq!(member.mapping, Some(encryption.dm_uuid()));
 }

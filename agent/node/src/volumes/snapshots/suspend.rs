@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::volumes::{VolumeError, Volumes};
 use drivebay_layout::jobs::{LayoutError, Member, ResumeLeft, TakeTogether, TakenTogether};
 use drivebay_model::{DriveRef, cause::chain};
-use drivebay_worker::{JobTarget, Lane, RunError, Slot, WorkerKey};
+use drivebay_worker::{Job, JobTarget, Lane, RunError, Slot, WorkerKey};
 
 /// Longest time that volumes are suspended. Other jobs wait 10 s for the lock of a drive that one of them is on.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -51,8 +51,10 @@ impl Volumes {
         if suspending.is_closed() {
             return Err(VolumeError::Stopping);
         }
-        let devices = members.iter();
-        let devices = devices.flat_map(|one| [one.origin.clone(), one.snapshot.clone()]);
+        let devices = members.iter().flat_map(|one| {
+            let devices = [Some(&one.origin), Some(&one.snapshot), one.mapping.as_ref()];
+            devices.into_iter().flatten().cloned()
+        });
         let only: Vec<String> = devices.collect();
         let job = TakeTogether {
             drives,
@@ -72,6 +74,38 @@ impl Volumes {
             Err(_) => self.resume(worker, Some(only)).await,
         }
         Ok(taken?)
+    }
+
+    /// Runs a job that takes a snapshot. If the job itself suspends the volume (`suspends`: it is encrypted), no such job begins
+    /// while the agent stops, and what is left suspended by a failure is resumed, like that of a group.
+    pub(in crate::volumes) async fn run_suspending<J>(
+        &self,
+        suspends: bool,
+        worker: WorkerKey,
+        job: J,
+        limit: Duration,
+    ) -> Result<Result<J::Answer, RunError<LayoutError>>, VolumeError>
+    where
+        J: Job<Error = LayoutError>,
+    {
+        if !suspends {
+            return Ok(self.node.run(worker, job, limit).await);
+        }
+        let suspending = &self.inner.snapshots.suspending;
+        let _suspends = suspending.token();
+        if suspending.is_closed() {
+            return Err(VolumeError::Stopping);
+        }
+        let taken = self.node.run(worker.clone(), job, limit).await;
+        match &taken {
+            Ok(_) => {}
+            Err(RunError::Job(error @ LayoutError::StillSuspended { .. })) => {
+                self.keep_resuming(worker, None, chain(error));
+            }
+            Err(RunError::Job(_)) => {}
+            Err(_) => self.resume(worker, None).await,
+        }
+        Ok(taken)
     }
 
     /// Resumes volumes that an earlier agent and its workers left suspended. Must be called before the first job of an agent.
