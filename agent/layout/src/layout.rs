@@ -1,7 +1,7 @@
 //! Determines a drive's layout from its contents, read under its lock. Only a drive without a
 //! layout gets the one of the claim.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use uuid::Uuid;
 
@@ -17,7 +17,7 @@ use super::{
     open, partition,
 };
 use drivebay_model::{Contents, DriveRef, Label, Layout, RecordState, cause::chain};
-use drivebay_sys::blockdev::BlockDev;
+use drivebay_sys::{blockdev::BlockDev, mount};
 use drivebay_worker::Context;
 
 /// Returns the layout of a claimed drive; None if it has no mark of Drivebay. Errs if it has marks
@@ -128,6 +128,24 @@ pub fn snapshot(drive: &DriveRef, uuid: Uuid) -> Result<Option<SnapshotDevice>, 
     }
 }
 
+/// Writes what is pending for an encrypted volume that is open, before its drive is locked for a snapshot: the time for which it is
+/// suspended has a limit, and all that is pending is written within it. What fails here fails there again.
+fn write_pending(drive: &DriveRef, volume: Uuid, context: &mut Context) -> Result<(), LayoutError> {
+    let contents = read_contents(drive, false)?;
+    let Some(mapping) = contents
+        .volume(volume)
+        .and_then(|placed| placed.mapping.as_ref())
+    else {
+        return Ok(());
+    };
+    context.step("write what is pending for a volume");
+    let node = Path::new("/dev").join(&mapping.device);
+    if let Err(error) = mount::write_pending(&node, mapping.dev) {
+        tracing::warn!(%volume, %error, "cannot write what is pending for a volume before its snapshot");
+    }
+    Ok(())
+}
+
 /// Runs `MakeSnapshot` under the drive's lock. Errs with `Busy` if the layout is not `lvm`, or an
 /// earlier snapshot for checking exists.
 pub(super) fn make_snapshot(
@@ -136,6 +154,7 @@ pub(super) fn make_snapshot(
     bytes: u64,
     context: &mut Context,
 ) -> Result<Contents, LayoutError> {
+    write_pending(drive, uuid, context)?;
     let dev = Arc::new(open::locked(drive)?);
     match of(&dev)? {
         Some(Layout::Lvm) => lvm::check::make(&dev, uuid, bytes, context),
@@ -148,6 +167,7 @@ pub(super) fn take_snapshot(
     job: &TakeSnapshot,
     context: &mut Context,
 ) -> Result<Changed, LayoutError> {
+    write_pending(&job.drive, job.record.volume, context)?;
     let dev = Arc::new(open::locked(&job.drive)?);
     match of(&dev)? {
         Some(Layout::Lvm) => lvm::snapshot::take(&dev, job, context),

@@ -6,6 +6,7 @@
 
 use std::{
     ffi::{CStr, CString},
+    fs::File,
     io,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
@@ -14,7 +15,7 @@ use std::{
     path::Path,
 };
 
-use super::fscontext::FsContext;
+use super::{fscontext::FsContext, mountinfo, path};
 
 fn c_string(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes())
@@ -27,6 +28,24 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     } else {
         Ok(result)
     }
+}
+
+/// Writes what is pending for a device: that of its filesystem, if it is mounted, and of its page cache. Takes as long as its drive takes.
+/// `node`: the node of the device with this number.
+///
+/// # Errors
+/// Reading mountinfo, opening the node or a mount, or writing failed.
+pub fn write_pending(node: &Path, dev: (u32, u32)) -> io::Result<()> {
+    let entries = mountinfo::read().map_err(io::Error::other)?;
+    for entry in entries.iter().filter(|entry| entry.dev == dev) {
+        let at = File::open(&entry.mount_point)?;
+        // Another mount may cover it.
+        if path::facts_of(&at)?.dev == dev {
+            nix::unistd::syncfs(&at)?;
+            break;
+        }
+    }
+    File::open(node)?.sync_all()
 }
 
 /// Mounts a filesystem. `flags` are MS_* bits, `data` the filesystem's options, comma-separated.
