@@ -401,10 +401,14 @@ pub(crate) fn is_put_off(why: &str) -> bool {
         .any(|word| why.to_lowercase().contains(word))
 }
 
+/// Longest time for which a call is repeated: a stage that changes a secret may exceed its deadline (110 s) on a busy machine, and goes on
+/// with what it has done when it is repeated.
+const REPEATED: Duration = Duration::from_secs(300);
+
 /// Repeats a call while its error is temporary, and returns its result.
 pub(crate) async fn insist<T>(mut call: impl AsyncFnMut() -> Held<T>) -> Held<T> {
     let mut last = String::new();
-    let done = within(PATIENCE, async || match call().await {
+    let done = within(REPEATED, async || match call().await {
         Err(why) if is_put_off(&why) => {
             last = why;
             None
