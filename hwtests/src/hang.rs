@@ -170,6 +170,15 @@ impl HungDrive {
         self.mount.join(NAME)
     }
 
+    /// Returns the section of an agent's configuration for a class that has this drive alone.
+    pub fn class(&self, name: &str, layout: &str) -> String {
+        let path = self.file();
+        let path = path.display();
+        format!(
+            "[[class]]\nname = \"{name}\"\nlayout = \"{layout}\"\nraw-space = \"sampled\"\n[class.select]\npath = [\"{path}\"]\n"
+        )
+    }
+
     /// Stops answering reads, writes and flushes.
     pub fn hang(&self) {
         self.hang_on(Hang::All);

@@ -250,6 +250,21 @@ impl Node {
         Path::new("/dev").join(name)
     }
 
+    /// Returns the offset of a volume on its drive, bytes. `lvm`: the one of a logical volume that is the first of its drive.
+    ///
+    /// # Panics
+    /// When the volume has no device.
+    pub async fn start_of(&self, volume: &Placed, lvm: u64) -> u64 {
+        let device = self.device(volume).await;
+        let name = device.file_name().unwrap().to_str().unwrap();
+        let sectors = std::fs::read_to_string(format!("/sys/class/block/{name}/start"));
+        match sectors {
+            Ok(sectors) => sectors.trim().parse::<u64>().unwrap() * 512,
+            // Logical volumes have no such file.
+            Err(_) => lvm,
+        }
+    }
+
     /// Returns the reasons of the volume's conditions.
     ///
     /// # Panics

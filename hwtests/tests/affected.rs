@@ -26,7 +26,10 @@ use drivebay_hwtests::{
     settings::layout,
     wait,
 };
-use drivebay_layout::{gpt::LABEL_EXTENT, lvm::plan::COPIES};
+use drivebay_layout::{
+    gpt::LABEL_EXTENT,
+    lvm::plan::{COPIES, FIRST_PE},
+};
 use drivebay_proto::{agent as wire, csi::CreateVolumeRequest};
 
 const SECTOR: u64 = 512;
@@ -47,11 +50,7 @@ struct Stand {
 impl Stand {
     async fn new(fs_type: &str, mkfs_options: &str) -> Self {
         let drive = HungDrive::new(GIB).unwrap();
-        let path = drive.file();
-        let (path, layout) = (path.display(), layout());
-        let more = format!(
-            "[[class]]\nname = \"failing\"\nlayout = \"{layout}\"\nraw-space = \"sampled\"\n[class.select]\npath = [\"{path}\"]\n"
-        );
+        let more = drive.class("failing", &layout());
         let rig = Rig::tuned(vec![DriveSpec::blank("other", GIB)], |settings| {
             settings.more = more;
         })
@@ -236,7 +235,7 @@ async fn the_right_file_is_named(expected: Expected) {
     let file = file + SECTOR..file + 4 * SECTOR;
     let free = free..free + SECTOR;
     // Offset of the partition or logical volume.
-    let begin = begin(&stand).await;
+    let begin = stand.rig.start_of(&stand.volume, FIRST_PE).await;
     let metadata = begin + expected.metadata.start..begin + expected.metadata.end;
     let own = match layout().as_str() {
         "lvm" => COPIES.start + MIB,
@@ -391,17 +390,6 @@ fn name_of(expected: &Expected) -> String {
         ("xfs", true) => "XFS with rmapbt".to_owned(),
         ("xfs", false) => "XFS without rmapbt".to_owned(),
         (other, _) => other.to_owned(),
-    }
-}
-
-/// Returns the offset of the volume on the drive; for a logical volume of its first extent, which is all of it on an empty drive.
-async fn begin(stand: &Stand) -> u64 {
-    let device = stand.rig.device(&stand.volume).await;
-    let name = device.file_name().unwrap().to_str().unwrap();
-    let start = fs::read_to_string(format!("/sys/class/block/{name}/start"));
-    match start {
-        Ok(start) => start.trim().parse::<u64>().unwrap() * SECTOR,
-        Err(_) => drivebay_layout::lvm::plan::FIRST_PE,
     }
 }
 

@@ -414,7 +414,7 @@ async fn a_secret_is_found_nowhere_but_in_the_hands_of_its_caller() {
         let left = descendants
             .iter()
             .filter(|pid| or_gone(holds_nothing(**pid, secret)).is_some());
-        assert!(left.count() >= 1, "no worker was looked at");
+        assert!(left.count() >= 1, "no worker was read");
     }
     rig.leave_volume(&volume).await;
 }
@@ -467,7 +467,7 @@ fn holds_nothing(pid: u32, bytes: &[u8]) -> io::Result<()> {
     let memory = File::open(format!("/proc/{pid}/mem"))?;
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     if maps.is_empty() {
-        // It ended and its parent has not noticed yet.
+        // The process ended, and its parent has not waited for it yet.
         return Err(io::ErrorKind::NotFound.into());
     }
     for line in maps.lines().filter(|line| line.contains(" rw")) {

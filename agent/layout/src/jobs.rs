@@ -1,5 +1,7 @@
 //! Layout jobs that an agent sends to a drive's worker: plain data. `run` executes them.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -200,6 +202,9 @@ pub struct TakeSnapshot {
     /// Room for writes to the volume since the snapshot, in bytes: at least 8 MiB, and at most what the whole volume needs.
     pub reserve_bytes: u64,
 }
+
+/// Longest time for which volumes are suspended for their snapshots. Other jobs wait 10 s for the lock of a drive that one of them is on.
+pub const SUSPENDED: Duration = Duration::from_secs(8);
 
 /// Makes incomplete snapshots hold their volumes as of one point in time, on all drives of the members: suspends every volume, with its
 /// filesystem frozen, then restarts all snapshots, then resumes the volumes. Starts no process and runs no LVM meanwhile, and holds the

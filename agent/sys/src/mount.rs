@@ -15,7 +15,11 @@ use std::{
     path::Path,
 };
 
-use super::{fscontext::FsContext, mountinfo, path};
+use super::{
+    fscontext::FsContext,
+    mountinfo::{self, MountEntry},
+    path,
+};
 
 fn c_string(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes())
@@ -34,17 +38,26 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
 /// `node`: the node of the device with this number.
 ///
 /// # Errors
-/// Reading mountinfo, opening the node or a mount, or writing failed.
+/// Reading mountinfo or writing failed, or neither the node nor any mount could be opened.
 pub fn write_pending(node: &Path, dev: (u32, u32)) -> io::Result<()> {
     let entries = mountinfo::read().map_err(io::Error::other)?;
-    for entry in entries.iter().filter(|entry| entry.dev == dev) {
+    let mounts = entries.iter().filter(|entry| entry.dev == dev);
+    let sync = |entry: &MountEntry| {
         let at = File::open(&entry.mount_point)?;
-        // Another mount may cover it.
-        if path::facts_of(&at)?.dev == dev {
-            nix::unistd::syncfs(&at)?;
+        match path::facts_of(&at)?.dev == dev {
+            true => Ok(nix::unistd::syncfs(&at)?),
+            false => Err(io::Error::other("another mount covers it")),
+        }
+    };
+    // One mount is enough; others may be covered, or gone meanwhile.
+    let mut last = Ok(());
+    for entry in mounts {
+        last = sync(entry);
+        if last.is_ok() {
             break;
         }
     }
+    last?;
     File::open(node)?.sync_all()
 }
 

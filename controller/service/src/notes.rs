@@ -99,6 +99,15 @@ impl Contents {
         }
     }
 
+    fn settle(&mut self, name: &str, node: &str) {
+        if let Some(nodes) = self.doubts.get_mut(name) {
+            nodes.remove(node);
+            if nodes.is_empty() {
+                self.doubts.remove(name);
+            }
+        }
+    }
+
     fn apply(&mut self, change: &Change) {
         match change {
             Change::Doubt { name, node } => {
@@ -264,11 +273,8 @@ impl Notes {
     /// The file cannot be written, or too many names are in doubt; nothing was recorded.
     pub async fn doubt(&self, name: &str, node: &str) -> Result<(), NotesError> {
         self.has_room(name)?;
-        let (name, node) = (name.to_owned(), node.to_owned());
-        self.lock()
-            .listed_since
-            .remove(&(name.clone(), node.clone()));
-        self.save(Change::Doubt { name, node }).await
+        let change = self.new_doubt(name, node);
+        self.save(change).await
     }
 
     /// Records the same in memory. The next write makes it durable, at the latest [`flush`](Self::flush).
@@ -277,12 +283,17 @@ impl Notes {
     /// Too many names are in doubt; nothing was recorded.
     pub fn doubt_soon(&self, name: &str, node: &str) -> Result<(), NotesError> {
         self.has_room(name)?;
-        let (name, node) = (name.to_owned(), node.to_owned());
-        self.lock()
-            .listed_since
-            .remove(&(name.clone(), node.clone()));
-        self.change(|contents| contents.apply(&Change::Doubt { name, node }));
+        let change = self.new_doubt(name, node);
+        self.change(|contents| contents.apply(&change));
         Ok(())
+    }
+
+    // From now on, the earlier time for which the node was listed says nothing.
+    fn new_doubt(&self, name: &str, node: &str) -> Change {
+        let (name, node) = (name.to_owned(), node.to_owned());
+        let of_doubt = (name.clone(), node.clone());
+        self.lock().listed_since.remove(&of_doubt);
+        Change::Doubt { name, node }
     }
 
     fn has_room(&self, name: &str) -> Result<(), NotesError> {
@@ -297,14 +308,7 @@ impl Notes {
 
     /// Ends the doubt after the node's final answer. The next write makes that durable.
     pub fn settle(&self, name: &str, node: &str) {
-        self.change(|contents| {
-            if let Some(nodes) = contents.doubts.get_mut(name) {
-                nodes.remove(node);
-                if nodes.is_empty() {
-                    contents.doubts.remove(name);
-                }
-            }
-        });
+        self.change(|contents| contents.settle(name, node));
     }
 
     /// Ends the doubts of nodes for which `is_known` was true at each call of this function for a day: a node is connected with a
@@ -312,26 +316,30 @@ impl Notes {
     pub fn settle_listed(&self, is_known: impl Fn(&str) -> bool, now: Instant) {
         let nodes: BTreeSet<String> = self.all_doubts().into_iter().flatten().collect();
         let known: BTreeSet<String> = nodes.into_iter().filter(|node| is_known(node)).collect();
+        // One lock for all of it: a doubt that is recorded meanwhile must not end with the earlier one.
         let mut kept = self.lock();
-        let before = std::mem::take(&mut kept.listed_since);
-        let doubts = kept.contents.doubts.iter();
-        let pairs = doubts.flat_map(|(name, nodes)| nodes.iter().map(move |node| (name, node)));
-        let listed: HashMap<_, _> = pairs
-            .filter(|(_, node)| known.contains(*node))
-            .map(|(name, node)| {
-                let key = (name.clone(), node.clone());
-                let since = before.get(&key).copied().unwrap_or(now);
-                (key, since)
-            })
-            .collect();
-        let (ended, listed): (HashMap<_, _>, HashMap<_, _>) = listed
-            .into_iter()
-            .partition(|(_, since)| now.saturating_duration_since(*since) >= DOUBT_ENDS_AFTER);
-        kept.listed_since = listed;
-        drop(kept);
-        for (name, node) in ended.into_keys() {
+        let Kept {
+            contents,
+            changes,
+            listed_since,
+            ..
+        } = &mut *kept;
+        let is_listed = |name: &str, node: &str| {
+            let nodes = contents.doubts.get(name);
+            known.contains(node) && nodes.is_some_and(|nodes| nodes.contains(node))
+        };
+        listed_since.retain(|(name, node), _| is_listed(name, node));
+        for (name, nodes) in &contents.doubts {
+            for node in nodes.intersection(&known) {
+                let of_doubt = (name.clone(), node.clone());
+                listed_since.entry(of_doubt).or_insert(now);
+            }
+        }
+        let has_ended = |since: &Instant| now.saturating_duration_since(*since) >= DOUBT_ENDS_AFTER;
+        for ((name, node), _) in listed_since.extract_if(|_, since| has_ended(since)) {
             tracing::info!(name, node, "create in doubt ended without an answer");
-            self.settle(&name, &node);
+            contents.settle(&name, &node);
+            *changes += 1;
         }
     }
 

@@ -1,4 +1,4 @@
-//! What happens to a drive below encrypted volumes: it is adopted by another node, it hangs, or sectors of it are unreadable.
+//! Drives below encrypted volumes: one is adopted by another node, hangs, or has unreadable sectors.
 
 use std::{
     fs::{self, File},
@@ -17,8 +17,8 @@ use crate::{
     HEADER, KEY, SECRET, WRONG, encrypted, encrypted_in, holds, keys::done, put, stage, use_it,
 };
 
-/// What the use of a volume may take longer while another drive hangs: less than the shortest deadline of a step on a drive (10 s), so
-/// that none was waited for.
+/// Limit of the additional time that the use of a volume takes while another drive hangs: less than the shortest deadline of a step on a
+/// drive (10 s), so that none was waited for.
 const DELAY: Duration = Duration::from_secs(8);
 /// Longest time until the kernel's report of an unreadable sector is followed by the name of the file.
 const REPORTED: Duration = Duration::from_secs(180);
@@ -51,11 +51,7 @@ async fn an_adopted_drive_brings_its_encrypted_volumes_and_they_need_their_secre
 /// A rig with a drive "a", and a drive of class "failing" whose requests the test controls.
 async fn with_a_failing_drive() -> (Rig, HungDrive) {
     let drive = HungDrive::new(GIB).unwrap();
-    let path = drive.file();
-    let (path, layout) = (path.display(), layout());
-    let more = format!(
-        "[[class]]\nname = \"failing\"\nlayout = \"{layout}\"\nraw-space = \"sampled\"\n[class.select]\npath = [\"{path}\"]\n"
-    );
+    let more = drive.class("failing", &layout());
     let rig = Rig::tuned(vec![DriveSpec::blank("a", GIB)], |settings| {
         settings.more = more;
     })
@@ -139,15 +135,7 @@ async fn the_file_in_an_unreadable_sector_of_an_encrypted_volume_is_named() {
     file.sync_all().unwrap();
     drop(file);
     // On the drive are the volume's start, the header, and the block of the decrypted device.
-    let start = match layout().as_str() {
-        "lvm" => FIRST_PE,
-        _ => {
-            let device = rig.device(&volume).await;
-            let name = device.file_name().unwrap().to_str().unwrap();
-            let sectors = fs::read_to_string(format!("/sys/class/block/{name}/start")).unwrap();
-            sectors.trim().parse::<u64>().unwrap() * 512
-        }
-    };
+    let start = rig.start_of(&volume, FIRST_PE).await;
     let at = start + HEADER + block_of(&volume, "db/table", 77) * 4096;
     drive.spoil(at..at + 512);
     tools::must("sh", &["-c", "sync; echo 3 >/proc/sys/vm/drop_caches"]);

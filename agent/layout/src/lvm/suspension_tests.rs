@@ -244,12 +244,26 @@ fn a_failure_of_any_step_of_any_member_resumes_all_that_were_suspended() {
             assert!(!done.contains(&failing));
             let gave_up = done.contains(&format!("give up {name}"));
             assert_eq!(gave_up, what != "suspend", "{failing}: {done:?}");
+            let undone = done.contains(&format!("undo suspend {name}"));
+            assert_eq!(undone, what == "suspend", "{failing}: {done:?}");
             assert!(
                 what != "suspend" || !has_steps(&done),
                 "{failing}: {done:?}"
             );
         }
     }
+}
+
+#[test]
+fn what_stays_suspended_after_a_failed_suspend_is_named() {
+    let (result, _) = run(LONG, |act| match act {
+        "suspend b" | "undo suspend b" => Fate::Fails,
+        _ => Fate::Done,
+    });
+    let Err(LayoutError::StillSuspended { why }) = result else {
+        panic!("{result:?}")
+    };
+    assert_eq!(why, "resuming what is on b failed: refused");
 }
 
 #[test]

@@ -28,7 +28,7 @@ use super::{
 use crate::{
     claimed::ClaimedDrive,
     error::{LOST, LayoutError},
-    jobs::{Member, TakeTogether, TakenTogether},
+    jobs::{Member, SUSPENDED, TakeTogether, TakenTogether},
     open::{self, LOCK_LIMIT},
 };
 use drivebay_model::{Contents, DriveId, DriveRef, units::human_duration};
@@ -37,9 +37,6 @@ use drivebay_sys::{
     dm::{self, Control, DmStatus, SnapshotStatus, Target, Writer},
 };
 use drivebay_worker::Context;
-
-/// Longest time for which a volume is suspended for a snapshot of its own. Other jobs wait 10 s for the lock of its drive.
-const ALONE: Duration = Duration::from_secs(8);
 
 /// Limit of opening a drive, in addition to waiting for its lock, and of reading all drives. No volume is suspended yet.
 const READ_LIMIT: Duration = Duration::from_secs(10);
@@ -51,14 +48,10 @@ pub(crate) fn take(
 ) -> Result<TakenTogether, LayoutError> {
     context.step("take group snapshot: lock drives");
     each_once(&job.members)?;
-    let control = Control::open().map_err(|error| {
-        not_together(format!(
-            "device-mapper's control node does not open: {error}"
-        ))
-    })?;
+    let control = control()?;
     let locked = lock_all(&job.drives, LOCK_LIMIT, open::locked_within)?;
     context.step("take group snapshot: read drives");
-    let members = prepare(&Arc::new(control), locked, &job.members)?;
+    let members = prepare(&control, locked, &job.members)?;
     context.step("take group snapshot: suspend volumes");
     let stood = suspension::at_one_moment(members, Duration::from_millis(job.patience_ms))?;
     Ok(TakenTogether {
@@ -75,15 +68,19 @@ pub(super) fn restart(
     context: &mut Context,
 ) -> Result<(), LayoutError> {
     context.step("restart a snapshot with the filesystem frozen");
+    let uuid = member.uuid;
+    let prepared = Prepared::open(&control()?, dev, volume, member);
+    let prepared = prepared.map_err(|why| not_together(format!("snapshot {uuid}: {why}")))?;
+    suspension::at_one_moment(vec![Arc::new(prepared)], SUSPENDED).map(drop)
+}
+
+fn control() -> Result<Arc<Control>, LayoutError> {
     let control = Control::open().map_err(|error| {
         not_together(format!(
             "device-mapper's control node does not open: {error}"
         ))
-    })?;
-    let uuid = member.uuid;
-    let prepared = Prepared::open(&Arc::new(control), dev, volume, member);
-    let prepared = prepared.map_err(|why| not_together(format!("snapshot {uuid}: {why}")))?;
-    suspension::at_one_moment(vec![Arc::new(prepared)], ALONE).map(drop)
+    });
+    control.map(Arc::new)
 }
 
 fn not_together(why: String) -> LayoutError {

@@ -336,9 +336,11 @@ impl Volumes {
         };
         // Not to be interrupted, and short.
         let worker = WorkerKey::from((&drive.id, Slot::Check));
-        let suspends = volume.placed.record.encryption().is_some();
-        let made = self.run_suspending(suspends, worker, job, MAKE).await;
-        match made.and_then(|made| Ok(made?)) {
+        let made = match volume.placed.record.encryption() {
+            Some(_) => self.run_suspending(worker, job, MAKE, None).await,
+            None => self.node.run(worker, job, MAKE).await,
+        };
+        match made {
             Ok(contents) => {
                 self.node.inventory().put_contents(&drive.id, contents);
                 Ok(())

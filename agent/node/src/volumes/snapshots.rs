@@ -208,14 +208,10 @@ impl Volumes {
         };
         // Other calls for the drive do not wait for what is still to be written to the volume.
         let worker = WorkerKey::from((&volume.drive, Slot::Foreground)).on(Lane::Volume(uuid));
-        let taken = self
-            .run_suspending(
-                volume.placed.record.encryption().is_some(),
-                worker,
-                job,
-                DEADLINE,
-            )
-            .await?;
+        let taken = match volume.placed.record.encryption() {
+            Some(_) => self.run_suspending(worker, job, DEADLINE, None).await,
+            None => self.node.run(worker, job, DEADLINE).await,
+        };
         let taken = taken.inspect_err(|_| self.note_litter(&volume.drive))?;
         let inventory = self.node.inventory();
         let revision = inventory.put_contents(&volume.drive, taken.contents);

@@ -106,7 +106,7 @@ impl Control {
         let made = send(&self.0, CREATE, &mut arg).and_then(|()| {
             let mapped = self.load(uuid, &target).and_then(|()| self.begin(uuid));
             mapped.inspect_err(|_| {
-                // It has no table, or one that is not in use: nothing can have opened it.
+                // Nothing can have opened a device without a table in use.
                 let _ = control::remove(uuid);
             })
         });

@@ -33,7 +33,7 @@ pub(crate) struct Options {
     /// Size of the volumes.
     #[arg(long, default_value_t = 256)]
     mib: u64,
-    /// What the serials of the drives begin with. They are overwritten; only qemu's drives are taken.
+    /// Prefix of the drives' serial numbers. They are overwritten; only qemu's drives are taken.
     #[arg(long, default_value = "bench")]
     drives: String,
 }
@@ -110,13 +110,15 @@ impl Access {
     }
 }
 
+/// Devices beside which ours is measured, in the order of `Beside`.
+const OTHERS: [&str; 3] = [
+    "A raw encrypted volume, beside: the same device opened by cryptsetup's defaults",
+    "The same, beside: opened without the work queues of dm-crypt",
+    "The same, beside: a volume without encryption",
+];
+
 /// Results of one kind of access: ours beside each of the others.
-#[derive(Debug, Default)]
-struct Beside {
-    hand: Pair,
-    no_queues: Pair,
-    plain: Pair,
-}
+type Beside = [Pair; OTHERS.len()];
 
 pub(crate) async fn run(options: &Options) -> Result<(), Trouble> {
     let drives = volume::drives(&options.drives)?;
@@ -157,22 +159,10 @@ pub(crate) async fn run(options: &Options) -> Result<(), Trouble> {
     );
     table.pair("stage", "64 MiB", &stage);
     let size = format!("{} MiB", options.mib);
-    for (about, pick) in [
-        (
-            "A raw encrypted volume, beside: the same device opened by cryptsetup's defaults",
-            (|of| &of.hand) as fn(&Beside) -> &Pair,
-        ),
-        (
-            "The same, beside: opened without the work queues of dm-crypt",
-            |of| &of.no_queues,
-        ),
-        ("The same, beside: a volume without encryption", |of| {
-            &of.plain
-        }),
-    ] {
+    for (other, about) in OTHERS.iter().enumerate() {
         table.section(about);
         for (access, beside) in ACCESSES.iter().zip(&accesses) {
-            table.pair(access.name, &size, pick(beside));
+            table.pair(access.name, &size, &beside[other]);
         }
     }
     Ok(())
@@ -239,6 +229,12 @@ impl Bench<'_> {
         tools::run("cryptsetup", &["close", HAND]).map(drop)
     }
 
+    /// Returns the durations of each kind of access to a device.
+    fn each(&self, device: &Path) -> io::Result<Vec<Times>> {
+        let all = ACCESSES.iter();
+        all.map(|access| access.on(device, self.mib)).collect()
+    }
+
     async fn stage(&self, rounds: usize) -> Result<Pair, Trouble> {
         let volume = self.volume("files", 64, &csi::mount("ext4"), true).await?;
         // The first stage makes header and filesystem.
@@ -283,32 +279,23 @@ impl Bench<'_> {
             whole.on(&of.target, self.mib)?;
         }
         for round in 1..=rounds {
-            let mut ours = Vec::new();
-            for access in ACCESSES {
-                ours.push(access.on(&volume.target, self.mib)?);
-            }
+            let ours = self.each(&volume.target)?;
             self.rig.leave_volume(&volume).await;
             let mut others = Vec::new();
             for options in [&[][..], &NO_QUEUES] {
                 let mapped = self.by_hand(&device, options)?;
-                let times = ACCESSES.map(|access| access.on(&mapped, self.mib));
+                let times = self.each(&mapped);
                 self.close_by_hand()?;
-                others.push(times);
+                others.push(times?);
             }
-            others.push(ACCESSES.map(|access| access.on(&plain.target, self.mib)));
+            others.push(self.each(&plain.target)?);
             self.open(&volume).await?;
             self.rig.publish(&volume).await;
-            let mut others = others.into_iter();
-            for pick in [
-                (|of| &mut of.hand) as fn(&mut Beside) -> &mut Pair,
-                |of| &mut of.no_queues,
-                |of| &mut of.plain,
-            ] {
-                let times = others.next().into_iter().flatten();
-                for ((beside, ours), times) in all.iter_mut().zip(&ours).zip(times) {
-                    pick(beside).extend(Pair {
+            for (at, ours) in ours.into_iter().enumerate() {
+                for (pair, times) in all[at].iter_mut().zip(&others) {
+                    pair.extend(Pair {
                         ours: ours.clone(),
-                        bare: times?,
+                        bare: times[at].clone(),
                     });
                 }
             }

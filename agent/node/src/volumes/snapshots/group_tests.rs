@@ -6,6 +6,7 @@ use drivebay_csi::new_snapshot::{NewSnapshot, Reserve};
 use drivebay_model::{
     CopySource, DriveState, Layout, Peer, PlaceState, Placed, RecordState, VolumeState, samples,
 };
+use drivebay_worker::RunError;
 
 fn id(number: u128) -> String {
     format!("{}@node7", Uuid::from_u128(number))
@@ -222,7 +223,11 @@ async fn no_volume_is_suspended_once_the_agent_stops() {
     };
     let suspends = rig.volumes.inner.snapshots.suspending.token();
     assert!(rig.volumes.drain(Duration::from_secs(5)).await);
-    assert!(matches!(begun().await, Err(VolumeError::Stopping)));
+    let refused = begun().await;
+    assert!(
+        matches!(refused, Err(VolumeError::Layout(RunError::Stopping))),
+        "{refused:?}"
+    );
     let moment = Duration::from_millis(20);
     assert!(!rig.volumes.until_resumed(moment).await);
     drop(suspends);

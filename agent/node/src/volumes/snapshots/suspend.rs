@@ -10,12 +10,12 @@ use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use crate::volumes::{VolumeError, Volumes};
-use drivebay_layout::jobs::{LayoutError, Member, ResumeLeft, TakeTogether, TakenTogether};
+use drivebay_layout::jobs::{
+    LayoutError, Member, ResumeLeft, SUSPENDED, TakeTogether, TakenTogether,
+};
 use drivebay_model::{DriveRef, cause::chain};
 use drivebay_worker::{Job, JobTarget, Lane, RunError, Slot, WorkerKey};
 
-/// Longest time that volumes are suspended. Other jobs wait 10 s for the lock of a drive that one of them is on.
-const PATIENCE: Duration = Duration::from_secs(8);
 /// Includes locking all drives, and the time that slow drives take to answer.
 const TOGETHER_DEADLINE: Duration = Duration::from_secs(60);
 /// Includes 10 s for the locks of drives, and 5 s for a drive that does not answer.
@@ -46,66 +46,51 @@ impl Volumes {
         drives: Vec<DriveRef>,
         members: Vec<Member>,
     ) -> Result<TakenTogether, VolumeError> {
-        let suspending = &self.inner.snapshots.suspending;
-        let _suspends = suspending.token();
-        if suspending.is_closed() {
-            return Err(VolumeError::Stopping);
-        }
         let devices = members.iter().flat_map(|one| {
             let devices = [Some(&one.origin), Some(&one.snapshot), one.mapping.as_ref()];
             devices.into_iter().flatten().cloned()
         });
-        let only: Vec<String> = devices.collect();
+        let only = devices.collect();
         let job = TakeTogether {
             drives,
             members,
-            patience_ms: PATIENCE.as_millis() as u64,
+            patience_ms: SUSPENDED.as_millis() as u64,
         };
         let worker = WorkerKey::of_group(WORKERS, Slot::Foreground).on(Lane::Volume(group));
-        let taken = self.node.run(worker.clone(), job, TOGETHER_DEADLINE).await;
-        match &taken {
-            Ok(_) => {}
-            // The other volumes are resumed; this drive is handled in the background.
-            Err(RunError::Job(error @ LayoutError::StillSuspended { .. })) => {
-                self.keep_resuming(worker, Some(only), chain(error));
-            }
-            Err(RunError::Job(_)) => {}
-            // The worker died, perhaps before it had resumed all volumes.
-            Err(_) => self.resume(worker, Some(only)).await,
-        }
-        Ok(taken?)
+        let taken = self.run_suspending(worker, job, TOGETHER_DEADLINE, Some(only));
+        Ok(taken.await?)
     }
 
-    /// Runs a job that takes a snapshot. If the job itself suspends the volume (`suspends`: it is encrypted), no such job begins
-    /// while the agent stops, and what is left suspended by a failure is resumed, like that of a group.
+    /// Runs a job that suspends volumes itself. Errs with `Stopping` while the agent stops. After another error all volumes are resumed, or
+    /// will be when their drive answers. `only`: the devices that the job suspends, by their device-mapper uuids; None: they are not known,
+    /// and all of Drivebay's are resumed.
     pub(in crate::volumes) async fn run_suspending<J>(
         &self,
-        suspends: bool,
         worker: WorkerKey,
         job: J,
         limit: Duration,
-    ) -> Result<Result<J::Answer, RunError<LayoutError>>, VolumeError>
+        only: Option<Vec<String>>,
+    ) -> Result<J::Answer, RunError<LayoutError>>
     where
         J: Job<Error = LayoutError>,
     {
-        if !suspends {
-            return Ok(self.node.run(worker, job, limit).await);
-        }
         let suspending = &self.inner.snapshots.suspending;
         let _suspends = suspending.token();
         if suspending.is_closed() {
-            return Err(VolumeError::Stopping);
+            return Err(RunError::Stopping);
         }
         let taken = self.node.run(worker.clone(), job, limit).await;
         match &taken {
             Ok(_) => {}
+            // The other volumes are resumed; this drive is handled in the background.
             Err(RunError::Job(error @ LayoutError::StillSuspended { .. })) => {
-                self.keep_resuming(worker, None, chain(error));
+                self.keep_resuming(worker, only, chain(error));
             }
             Err(RunError::Job(_)) => {}
-            Err(_) => self.resume(worker, None).await,
+            // The worker died, perhaps before it had resumed all volumes.
+            Err(_) => self.resume(worker, only).await,
         }
-        Ok(taken)
+        taken
     }
 
     /// Resumes volumes that an earlier agent and its workers left suspended. Must be called before the first job of an agent.
