@@ -57,14 +57,14 @@ impl Volumes {
         request: PublishRequest,
     ) -> Result<(), VolumeError> {
         self.call_off_check(held).await;
-        let published = match self.bind(held, volume, &request).await {
+        let target = mountinfo::resolve(&request.target);
+        let published = match self.bind(held, volume, &request, &target).await {
             Ok(published) => published,
             Err(error) => {
                 self.dismiss_holder(held).await;
                 return Err(error);
             }
         };
-        let target = mountinfo::resolve(&request.target);
         let before = self.node.expected().request_of(volume.uuid, &target);
         let other_mode = before.exclusive.is_some_and(|one| one != request.exclusive);
         if !published.changed && other_mode {
@@ -99,6 +99,7 @@ impl Volumes {
         held: &VolumeGuard,
         volume: &Volume,
         request: &PublishRequest,
+        target: &Path,
     ) -> Result<Published, VolumeError> {
         let mut rereads = match request.mode {
             Mode::Mount => 1,
@@ -114,7 +115,7 @@ impl Volumes {
                 volume = self.reread_volume(&volume).await?;
                 continue;
             }
-            let (job, device) = self.publish_job(drive, &volume, request)?;
+            let (job, device) = self.publish_job(drive, &volume, request, target)?;
             let worker = match request.mode {
                 Mode::Mount => WorkerKey::from((&volume.drive, Slot::Foreground)),
                 Mode::Block => self.holder(volume.uuid, &volume.drive, &device).await,
@@ -127,12 +128,14 @@ impl Volumes {
         }
     }
 
-    /// Returns the job for the volume as recorded, and its device. `OtherTarget`: a single writer has it already.
+    /// Returns the job for the volume as recorded, and its device. `target`: the target's path, resolved. `OtherTarget`: a single writer
+    /// has it already.
     fn publish_job(
         &self,
         drive: DriveRef,
         volume: &Volume,
         request: &PublishRequest,
+        target: &Path,
     ) -> Result<(Publish, Device), VolumeError> {
         let device = device_of(volume)?;
         let targets = self.node.expected().targets(volume.uuid, request.exclusive);
@@ -142,7 +145,7 @@ impl Volumes {
                 &self.node.mounts().entries(),
                 |mount| is_of_device(mount, &device.name, device.dev),
                 targets,
-                &mountinfo::resolve(&request.target),
+                target,
             );
             if let Some(at) = other {
                 return Err(VolumeError::OtherTarget {
@@ -151,10 +154,7 @@ impl Volumes {
                 });
             }
         }
-        let options_at = |path: &Path| {
-            let path = mountinfo::resolve(path);
-            self.node.expected().request_of(volume.uuid, &path).options
-        };
+        let options_at = |path: &Path| self.node.expected().request_of(volume.uuid, path).options;
         let job = Publish {
             drive,
             uuid: volume.uuid,
@@ -164,8 +164,8 @@ impl Volumes {
             read_only: request.read_only,
             options: volume.placed.record.mount_options.clone(),
             flags: request.flags.clone(),
-            staged_with: options_at(&request.staging),
-            published_with: options_at(&request.target),
+            staged_with: options_at(&mountinfo::resolve(&request.staging)),
+            published_with: options_at(target),
         };
         Ok((job, device))
     }
