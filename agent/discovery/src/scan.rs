@@ -146,7 +146,12 @@ pub async fn scan(
     Ok(Scan { drives, host })
 }
 
-/// Reports drives to the listener when their results arrive. If the host's use cannot be read, they are reported when the scan ends.
+/// Delay of results that are reported before the scan ends. Reading the host's use takes as long as probing several drives, so that it is
+/// read once more only for a scan that other drives make longer than this.
+const EARLY: Duration = Duration::from_millis(200);
+
+/// Reports drives to the listener that others keep waiting. The rest, and all of them if the host's use cannot be read, are reported when
+/// the scan ends.
 async fn show(
     all: &[DriveFacts],
     rules: &Rules,
@@ -154,11 +159,7 @@ async fn show(
     mut answers: mpsc::UnboundedReceiver<(usize, ProbeResults)>,
     listener: &impl Listener,
 ) {
-    while let Some(first) = answers.recv().await {
-        let mut batch = vec![first];
-        while let Ok(more) = answers.try_recv() {
-            batch.push(more);
-        }
+    while let Some(batch) = next_batch(&mut answers).await {
         let Ok(host) = host_use(settings).await else {
             continue;
         };
@@ -168,6 +169,18 @@ async fn show(
         });
         listener.scanned(all, drives.collect());
     }
+}
+
+/// Returns what has arrived within [`EARLY`] after the first answer; None if there are no further answers after that time.
+async fn next_batch<T>(answers: &mut mpsc::UnboundedReceiver<T>) -> Option<Vec<T>> {
+    let mut batch = vec![answers.recv().await?];
+    let more = async {
+        while let Some(answer) = answers.recv().await {
+            batch.push(answer);
+        }
+    };
+    let is_over = tokio::time::timeout(EARLY, more).await.is_ok();
+    (!is_over).then_some(batch)
 }
 
 /// Returns the result for one drive, with its verdict.

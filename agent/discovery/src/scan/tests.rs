@@ -780,3 +780,16 @@ async fn the_first_answer_of_a_drive_is_shown_while_another_drive_hangs() {
     // A drive that was known before is reported with the others.
     assert!(answers.recv().await.is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn drives_are_reported_early_only_while_another_one_keeps_the_scan_waiting() {
+    let (answered, mut answers) = mpsc::unbounded_channel();
+    answered.send(1).unwrap();
+    answered.send(2).unwrap();
+    assert_eq!(next_batch(&mut answers).await, Some(vec![1, 2]));
+
+    answered.send(3).unwrap();
+    drop(answered);
+    assert_eq!(next_batch(&mut answers).await, None);
+    assert_eq!(next_batch(&mut answers).await, None);
+}
