@@ -209,6 +209,24 @@ fn every_line_of_a_document_is_narrower_than_200_characters() {
     assert!(wide.is_empty(), "{}", wide.join("\n"));
 }
 
+/// A wrapped table is shown as one paragraph.
+#[test]
+fn every_table_of_a_document_has_a_line_for_each_row() {
+    let mut files = Vec::new();
+    markdown(&repository(), &mut files);
+    let mut joined = Vec::new();
+    for file in &files {
+        let text = fs::read_to_string(file).unwrap();
+        joined.extend(
+            text.lines()
+                .zip(1..)
+                .filter(|(line, _)| line.contains("|---") && !line.trim_start().starts_with("|---"))
+                .map(|(_, number)| format!("{}:{number}", file.display())),
+        );
+    }
+    assert!(joined.is_empty(), "{}", joined.join("\n"));
+}
+
 /// Returns the text between backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
