@@ -18,7 +18,7 @@ use std::{
 use super::{
     fscontext::FsContext,
     mountinfo::{self, MountEntry},
-    path,
+    path::{self, Directory},
 };
 
 fn c_string(path: &Path) -> io::Result<CString> {
@@ -101,6 +101,19 @@ pub fn unmount(target: &Path, detach: bool) -> io::Result<()> {
 /// Creates a filesystem's superblock without a mount and drops it, so that the kernel replays its log. The mount table does not show it,
 /// and nothing can be left behind: it lives as long as a descriptor of this call. Linux 5.2.
 pub fn replay(source: &Path, fs_type: &str, flags: &[&str]) -> io::Result<()> {
+    superblock(source, fs_type, flags).map(drop)
+}
+
+/// Mounts a filesystem read-only at no path, and returns its root. The mount table does not show it, and nothing can be left behind: it is
+/// unmounted when the root and what was opened below it are closed. `flags` must keep a log from being replayed, unless it is known to be
+/// empty: a read-only mount writes otherwise. Linux 5.2.
+pub fn open_unmounted(source: &Path, fs_type: &str, flags: &[&str]) -> io::Result<Directory> {
+    let flags: Vec<&str> = ["ro"].iter().chain(flags).copied().collect();
+    let mount = superblock(source, fs_type, &flags)?.mount_read_only()?;
+    Directory::open_root(&mount)
+}
+
+fn superblock(source: &Path, fs_type: &str, flags: &[&str]) -> io::Result<FsContext> {
     let context = FsContext::open(fs_type)?;
     let source = source
         .to_str()
@@ -109,7 +122,8 @@ pub fn replay(source: &Path, fs_type: &str, flags: &[&str]) -> io::Result<()> {
     for flag in flags {
         context.set(flag, None)?;
     }
-    context.create()
+    context.create()?;
+    Ok(context)
 }
 
 /// A copy of a mount that is not attached yet. Dropping it leaves nothing behind.

@@ -173,6 +173,12 @@ impl Directory {
         Ok(Self(Dir::open(path, flags, Mode::empty())?))
     }
 
+    /// Opens the root of a mount by the mount's descriptor.
+    pub(crate) fn open_root(mount: impl AsFd) -> io::Result<Self> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOATIME;
+        Ok(Self(Dir::openat(mount, ".", flags, Mode::empty())?))
+    }
+
     /// Returns the facts of this directory.
     pub fn facts(&self) -> io::Result<Facts> {
         facts_of(&self.0)

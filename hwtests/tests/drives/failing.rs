@@ -26,6 +26,16 @@ pub(crate) struct Failing {
 impl Failing {
     /// Creates the volume, ext4 with blocks of 4 KiB, in use. `more`: further sections of the configuration file.
     pub(crate) async fn new(name: &str, more: &str) -> Self {
+        Self::of("ext4", name, more).await
+    }
+
+    /// Creates the volume with this filesystem, of blocks of 4 KiB, in use.
+    pub(crate) async fn of(fs_type: &str, name: &str, more: &str) -> Self {
+        let (bytes, options) = match fs_type {
+            "xfs" => (320 * MIB, ""),
+            "btrfs" => (160 * MIB, ""),
+            _ => (64 * MIB, "-b 4096"),
+        };
         let mut drives = [HungDrive::new(SIZE).unwrap(), HungDrive::new(SIZE).unwrap()];
         let paths: Vec<String> = drives
             .iter()
@@ -41,14 +51,14 @@ impl Failing {
         for drive in &drives {
             rig.is_available(drive).await;
         }
-        let how = csi::mount("ext4");
+        let how = csi::mount(fs_type);
         let made = rig.csi.create_with(CreateVolumeRequest {
             name: name.to_owned(),
-            capacity_range: Some(csi::bytes(64 * MIB)),
+            capacity_range: Some(csi::bytes(bytes)),
             volume_capabilities: vec![how.clone()],
             parameters: HashMap::from([
                 ("class".to_owned(), CLASS.to_owned()),
-                ("mkfsOptions".to_owned(), "-b 4096".to_owned()),
+                ("mkfsOptions".to_owned(), options.to_owned()),
             ]),
             ..Default::default()
         });

@@ -65,7 +65,24 @@ fn write_file(path: &Path, word: &str) {
 async fn bad_sectors_in_free_space_do_not_stop_a_move_and_under_a_file_they_do_until_it_is_deleted()
 {
     need!(root, loop, tool "mkfs.ext4", tool "debugfs", fs "ext4");
-    let it = kept("").await;
+    stops_for_a_file_alone("ext4").await;
+}
+
+#[tokio::test]
+async fn bad_sectors_in_free_space_of_an_xfs_do_not_stop_a_move() {
+    need!(root, loop, tool "mkfs.xfs", tool "xfs_logprint", fs "xfs");
+    stops_for_a_file_alone("xfs").await;
+}
+
+#[tokio::test]
+async fn bad_sectors_in_free_space_of_a_btrfs_do_not_stop_a_move() {
+    need!(root, loop, tool "mkfs.btrfs", fs "btrfs");
+    stops_for_a_file_alone("btrfs").await;
+}
+
+async fn stops_for_a_file_alone(fs_type: &str) {
+    let it = Failing::of(fs_type, "kept", "").await;
+    fs::write(it.volume.target.join("letter"), "kept").unwrap();
     let target = &it.volume.target;
     write_file(&target.join("affected"), "affected");
     write_file(&target.join("deleted"), "deleted");

@@ -5,8 +5,8 @@
 //! | filesystem | looked up with | while | not found |
 //! |---|---|---|---|
 //! | ext4 | `FS_IOC_GETFSMAP` if mounted, `debugfs` (`icheck`, `ncheck`, `testb`) | mounted or not | a file whose inode is not found in the time given; a path that is not found in it: the inode's number is shown |
-//! | XFS | `FS_IOC_GETFSMAP` | mounted | any file, where it was made without reverse mapping (`rmapbt`): then only free space is recognised |
-//! | btrfs | the device and chunk trees, `BTRFS_IOC_LOGICAL_INO_V2`, `BTRFS_IOC_INO_LOOKUP` | mounted | anything on several devices |
+//! | XFS | `FS_IOC_GETFSMAP`, through a read-only mount of its own if it is not mounted | mounted, or its log is empty | any file, where it was made without reverse mapping (`rmapbt`): then only free space is recognised |
+//! | btrfs | the device and chunk trees, `BTRFS_IOC_LOGICAL_INO_V2`, `BTRFS_IOC_INO_LOOKUP`, through a read-only mount of its own if it is not mounted | mounted, or it has no log tree | anything on several devices |
 
 mod bisect;
 pub(crate) mod fsmap;

@@ -14,6 +14,7 @@ use drivebay_model::{
 };
 use drivebay_sys::{
     fsmap::{self, Record},
+    mount,
     path::Directory,
     walk::{self, Bounds},
 };
@@ -40,14 +41,34 @@ pub struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Returns the result for a filesystem that can be searched only through a mount, and has none.
-    pub(crate) fn unmounted(&self, pieces: &[Extent]) -> Vec<(Extent, Holds)> {
-        let holds = cannot(format!(
-            "{} can be asked only while it is mounted",
-            self.fs_type
-        ));
+    /// Returns the time until the limit of the job.
+    pub(crate) fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    /// Returns the result for a filesystem that cannot be searched, with the reason.
+    pub(crate) fn not_searched(&self, pieces: &[Extent], why: &str) -> Vec<(Extent, Holds)> {
         let pieces = pieces.iter();
-        pieces.map(|piece| (*piece, holds.clone())).collect()
+        pieces.map(|piece| (*piece, cannot(why))).collect()
+    }
+
+    /// Searches a filesystem that is not mounted, and has nothing to replay, through a read-only mount of its own. `flags` are options of
+    /// that mount.
+    pub(crate) fn through_own_mount(
+        &mut self,
+        pieces: &[Extent],
+        flags: &[&str],
+        search: impl FnOnce(&mut Self, &Directory) -> Vec<(Extent, Holds)>,
+    ) -> Vec<(Extent, Holds)> {
+        self.context.step("mounting it read-only");
+        let opened = mount::open_unmounted(&self.partition.node, self.fs_type.as_str(), flags);
+        match opened {
+            Ok(root) => search(self, &root),
+            Err(error) => {
+                let why = format!("the {} cannot be mounted read-only: {error}", self.fs_type);
+                self.not_searched(pieces, &why)
+            }
+        }
     }
 
     /// Returns the records of FS_IOC_GETFSMAP.

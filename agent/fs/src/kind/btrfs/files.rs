@@ -1,4 +1,4 @@
-//! Searches a mounted btrfs on one device: from a place of the device to a logical address, from there to files, and to
+//! Searches a btrfs on one device, through its mount or one of its own: from a place of the device to a logical address, from there to files, and to
 //! their paths.
 
 use std::{
@@ -7,6 +7,7 @@ use std::{
     time::Instant,
 };
 
+use super::superblock;
 use crate::affected::{
     name,
     work::{Work, cannot},
@@ -14,6 +15,7 @@ use crate::affected::{
 use drivebay_model::{Extent, unreadable::Holds, unreadable::NAMED_FILES};
 use drivebay_sys::{
     btrfs::{self, Key, Reference},
+    direct,
     path::Directory,
 };
 
@@ -42,6 +44,23 @@ const DEPTH: usize = 16;
 const MOST_SECTORS: usize = 4096;
 
 impl Work<'_> {
+    /// With a log tree, what is free is not known: the btrfs is not searched then. Without one, a read-only mount writes nothing.
+    pub(crate) fn unmounted_btrfs(&mut self, pieces: &[Extent]) -> Vec<(Extent, Holds)> {
+        self.context.step("reading the superblock");
+        let [offset, ..] = superblock::OFFSETS;
+        let read = direct::read_node(&self.partition.node, offset, superblock::BYTES);
+        match read.ok().and_then(|block| superblock::has_log(&block, offset)) {
+            Some(false) => {
+                self.through_own_mount(pieces, &[], |work, root| work.btrfs(pieces, root))
+            }
+            Some(true) => self.not_searched(
+                pieces,
+                "the btrfs must be mounted before it is known what is free: its log is not replayed",
+            ),
+            None => self.not_searched(pieces, "the superblock of the btrfs does not read"),
+        }
+    }
+
     pub(crate) fn btrfs(&mut self, pieces: &[Extent], root: &Directory) -> Vec<(Extent, Holds)> {
         self.context.step("asking the filesystem");
         let all = |why: String| {

@@ -329,7 +329,7 @@ impl Filesystem for Btrfs {
     ) -> Vec<(Extent, Holds)> {
         match root {
             Some(root) => work.btrfs(pieces, root),
-            None => work.unmounted(pieces),
+            None => work.unmounted_btrfs(pieces),
         }
     }
 

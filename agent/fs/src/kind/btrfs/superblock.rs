@@ -1,4 +1,4 @@
-//! Superblock, as far as a change of the filesystem's UUID needs it. Pure. Offsets: struct btrfs_super_block
+//! Superblock, as far as a change of the filesystem's UUID, and a search without a mount, need it. Pure. Offsets: struct btrfs_super_block
 //! (include/uapi/linux/btrfs_tree.h).
 //!
 //! Blocks of metadata have the UUID that the filesystem was made with. From the first change on it is the metadata UUID, and
@@ -17,6 +17,7 @@ pub(super) const OFFSETS: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
 const FSID: usize = 0x20;
 const BYTENR: usize = 0x30;
 const MAGIC: usize = 0x40;
+const LOG_ROOT: usize = 0x60;
 const NUM_DEVICES: usize = 0x88;
 const INCOMPAT_FLAGS: usize = 0xBC;
 const CSUM_TYPE: usize = 0xC4;
@@ -45,6 +46,24 @@ fn sum_of(block: &[u8]) -> Option<Vec<u8>> {
     checksum::of(kind, block.get(FSID..BYTES)?)
 }
 
+/// True if the superblock read at this offset has a log tree: writes that are in no other tree yet. None if it is no superblock.
+pub(super) fn has_log(block: &[u8], offset: u64) -> Option<bool> {
+    sum_if_valid(block, offset).ok()?;
+    u64_at(block, LOG_ROOT).map(|log| log != 0)
+}
+
+/// Returns the checksum of a superblock read at this offset. Errs with the reason if it is none, or damaged.
+fn sum_if_valid(block: &[u8], offset: u64) -> Result<Vec<u8>, &'static str> {
+    if field(block, MAGIC) != Some(*b"_BHRfS_M") || u64_at(block, BYTENR) != Some(offset) {
+        return Err("it has no superblock");
+    }
+    let sum = sum_of(block).ok_or("its superblock has a checksum of an unknown type")?;
+    match block.starts_with(&sum) {
+        true => Ok(sum),
+        false => Err("the checksum of its superblock is wrong"),
+    }
+}
+
 /// Returns the superblock read at this offset, with the UUID `to` in place of `from`; unchanged if it has that already. Errs
 /// with the reason if none may be written.
 pub(super) fn with_uuid(
@@ -53,13 +72,7 @@ pub(super) fn with_uuid(
     from: Uuid,
     to: Uuid,
 ) -> Result<Vec<u8>, &'static str> {
-    if field(block, MAGIC) != Some(*b"_BHRfS_M") || u64_at(block, BYTENR) != Some(offset) {
-        return Err("it has no superblock");
-    }
-    let sum = sum_of(block).ok_or("its superblock has a checksum of an unknown type")?;
-    if !block.starts_with(&sum) {
-        return Err("the checksum of its superblock is wrong");
-    }
+    let sum = sum_if_valid(block, offset)?;
     let fsid = field(block, FSID).map(Uuid::from_bytes);
     let (Some(fsid), Some(devices), Some(flags)) = (
         fsid.filter(|fsid| [from, to].contains(fsid)),
@@ -113,6 +126,23 @@ mod tests {
         put(&mut block, CSUM_TYPE, &0_u16.to_le_bytes());
         put(&mut block, METADATA_UUID, &[0; 16]);
         sealed(block)
+    }
+
+    #[test]
+    fn a_log_tree_is_reported_only_of_a_valid_superblock() {
+        let with_log = |root: u64| {
+            let mut block = block();
+            put(&mut block, 0, &[0; 32]);
+            put(&mut block, LOG_ROOT, &root.to_le_bytes());
+            sealed(block)
+        };
+        assert_eq!(has_log(&with_log(0), AT), Some(false));
+        assert_eq!(has_log(&with_log(30 << 20), AT), Some(true));
+        assert_eq!(has_log(&with_log(0), AT + 1), None);
+        let mut damaged = with_log(0);
+        damaged[LOG_ROOT] ^= 1;
+        assert_eq!(has_log(&damaged, AT), None);
+        assert_eq!(has_log(&[], AT), None);
     }
 
     #[test]

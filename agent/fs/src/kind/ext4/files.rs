@@ -1,9 +1,6 @@
 //! Finds owners of blocks of an ext4, mounted or not: with GETFSMAP, and with `debugfs` where that is not enough.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     debugfs::{self, BlockOwner},
@@ -30,10 +27,6 @@ const MOST_BLOCKS: usize = 2048;
 const MOST_RUNS: usize = 32;
 
 impl Work<'_> {
-    fn left(&self) -> Duration {
-        self.until.saturating_duration_since(Instant::now())
-    }
-
     pub(crate) fn ext4(
         &mut self,
         pieces: &[Extent],

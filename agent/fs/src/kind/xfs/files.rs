@@ -1,16 +1,49 @@
-//! Finds owners of places of a mounted XFS with GETFSMAP, and decides for which ranges to query it. Pure but for the
-//! queries.
+//! Finds owners of places of an XFS with GETFSMAP, through its mount or one of its own, and decides for which ranges to query it. Pure but
+//! for the queries.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
-use crate::affected::{
-    fsmap::{Owner, gaps, owners, with_gaps},
-    work::{Lookup, Work, cannot, metadata_or_free},
+use super::program;
+use crate::{
+    affected::{
+        fsmap::{Owner, gaps, owners, with_gaps},
+        work::{Lookup, Work, cannot, metadata_or_free},
+    },
+    tools::idle::{self, End},
 };
 use drivebay_model::{Extent, unreadable::Holds};
 use drivebay_sys::{fsmap::Record, path::Directory};
 
+/// Longest time for reading the log; its end is found by a few reads.
+const LOG_LIMIT: Duration = Duration::from_secs(30);
+
+/// True if the output of `xfs_logprint -t` shows that nothing is left to replay. Pure.
+fn is_clean(output: &str) -> bool {
+    let state = |line: &str| Some(line.trim().strip_prefix("log tail:")?.ends_with("<CLEAN>"));
+    output.lines().find_map(state) == Some(true)
+}
+
 impl Work<'_> {
+    /// With an unreplayed log, what is free is not known: the XFS is not searched then.
+    pub(crate) fn unmounted_xfs(&mut self, pieces: &[Extent]) -> Vec<(Extent, Holds)> {
+        let limit = self.left().min(LOG_LIMIT);
+        let (node, device) = (&self.partition.node, &self.partition.device);
+        let logprint = program("xfs_logprint");
+        let why = match idle::run(logprint, &["-t"], node, device, limit, self.context) {
+            Some(End::Exited { stdout, .. }) if is_clean(&stdout) => {
+                return self.through_own_mount(pieces, &["norecovery", "nouuid"], |work, root| {
+                    work.xfs(pieces, root)
+                });
+            }
+            Some(End::Exited { stdout, .. }) if stdout.contains("<DIRTY>") => {
+                "the XFS must be mounted before it is known what is free: its log is not replayed"
+            }
+            Some(End::Missing { .. }) => "xfs_logprint is not installed; install package xfsprogs",
+            _ => "the log of the XFS does not read",
+        };
+        self.not_searched(pieces, why)
+    }
+
     pub(crate) fn xfs(&mut self, pieces: &[Extent], root: &Directory) -> Vec<(Extent, Holds)> {
         let mut lookups: Vec<Lookup> = Vec::new();
         for piece in pieces {
@@ -97,6 +130,18 @@ mod tests {
     use super::*;
     use crate::affected::fsmap::FREE;
     use drivebay_sys::fsmap::SPECIAL_OWNER;
+
+    #[test]
+    fn only_a_log_that_is_reported_as_clean_is_one() {
+        let output = |state| {
+            format!(
+                "xfs_logprint:\n    log device: 0x700 daddr: 8 length: 9\n\n    log tail: 14 head: 18 state: <{state}>\n"
+            )
+        };
+        assert!(is_clean(&output("CLEAN")));
+        assert!(!is_clean(&output("DIRTY")));
+        assert!(!is_clean("xfs_logprint: cannot read log <CLEAN>"));
+    }
 
     const KIB: u64 = 1 << 10;
     const BLOCK: u64 = 4 * KIB;

@@ -276,7 +276,7 @@ impl Filesystem for Xfs {
     ) -> Vec<(Extent, Holds)> {
         match root {
             Some(root) => work.xfs(pieces, root),
-            None => work.unmounted(pieces),
+            None => work.unmounted_xfs(pieces),
         }
     }
 
