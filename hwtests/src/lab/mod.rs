@@ -23,6 +23,7 @@ pub mod shared;
 pub mod snapshot;
 pub mod ssh;
 pub mod starts;
+pub mod tpm;
 pub mod writer;
 
 pub use agent::LabAgent;
@@ -34,4 +35,5 @@ pub use qmp::{Qmp, QmpError};
 pub use rig::LabRig;
 pub use shared::{Held, shared};
 pub use starts::LvmStarts;
+pub use tpm::Tpm;
 pub use writer::{Events, Writer};
