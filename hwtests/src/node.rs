@@ -7,7 +7,7 @@ use std::{
 
 use drivebay_proto::{
     agent::{self as wire, InventoryUpdate, agent_client::AgentClient},
-    csi::{Volume, VolumeCapability},
+    csi::{CreateVolumeRequest, Volume, VolumeCapability},
 };
 
 use tonic::{Code, Status};
@@ -175,14 +175,32 @@ impl Node {
     /// # Panics
     /// When it is refused, or is answered so for too long.
     pub async fn volume(&self, name: &str, bytes: u64, capability: &VolumeCapability) -> Placed {
-        let what = format!("volume {name} is created");
+        let request = CreateVolumeRequest {
+            name: name.to_owned(),
+            capacity_range: Some(csi::bytes(bytes)),
+            volume_capabilities: vec![capability.clone()],
+            ..Default::default()
+        };
+        self.volume_with(request).await.unwrap()
+    }
+
+    /// Like `volume`, with all of a request. It has one capability.
+    ///
+    /// # Errors
+    /// The status with which it is refused.
+    ///
+    /// # Panics
+    /// When it is put off for too long.
+    pub async fn volume_with(&self, request: CreateVolumeRequest) -> Result<Placed, Status> {
+        let what = format!("volume {} is created", request.name);
         let volume = wait::until_async(ERASE_LIMIT, &what, async || {
-            match self.csi.create(name, bytes, capability).await {
+            match self.csi.create_with(request.clone()).await {
                 Err(status) if is_put_off(&status) => None,
-                answer => Some(answer.unwrap()),
+                answer => Some(answer),
             }
-        });
-        self.place(&volume.await, name, capability)
+        })
+        .await?;
+        Ok(self.place(&volume, &request.name, &request.volume_capabilities[0]))
     }
 
     /// Assigns paths to a volume.

@@ -190,14 +190,14 @@ impl Bench<'_> {
         is_encrypted: bool,
     ) -> Result<Placed, Trouble> {
         let encryption = is_encrypted.then(|| ("encryption".to_owned(), "luks2".to_owned()));
-        let made = self.rig.csi.create_with(CreateVolumeRequest {
+        let made = self.rig.volume_with(CreateVolumeRequest {
             name: name.to_owned(),
             capacity_range: Some(csi::bytes(mib * MIB)),
             volume_capabilities: vec![capability.clone()],
             parameters: encryption.into_iter().collect(),
             ..Default::default()
         });
-        Ok(self.rig.place(&made.await?, name, capability))
+        Ok(made.await?)
     }
 
     async fn open(&self, volume: &Placed) -> Result<Duration, Trouble> {

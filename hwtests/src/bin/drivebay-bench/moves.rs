@@ -94,8 +94,7 @@ async fn measure(options: &Options) -> Result<(Duration, Duration), Trouble> {
         rig.is_available(drive).await;
     }
     let made = rig
-        .csi
-        .create_with(CreateVolumeRequest {
+        .volume_with(CreateVolumeRequest {
             name: "moved".to_owned(),
             capacity_range: Some(csi::bytes(options.mib * MIB)),
             volume_capabilities: vec![csi::block()],
@@ -104,7 +103,7 @@ async fn measure(options: &Options) -> Result<(Duration, Duration), Trouble> {
         })
         .await?;
     let from = rig
-        .volume_of(&made.volume_id)
+        .volume_of(&made.id)
         .await
         .ok_or_else(|| Trouble::new("the volume is not listed"))?
         .drive;
@@ -117,7 +116,7 @@ async fn measure(options: &Options) -> Result<(Duration, Duration), Trouble> {
     let begun = Instant::now();
     client.move_volumes(request).await?;
     loop {
-        let now = rig.volume_of(&made.volume_id).await;
+        let now = rig.volume_of(&made.id).await;
         if now.is_some_and(|now| now.drive != from) {
             return Ok((dd, begun.elapsed()));
         }
