@@ -171,7 +171,7 @@ async fn show(
     }
 }
 
-/// Returns what has arrived within [`EARLY`] after the first answer; None if there are no further answers after that time.
+/// Returns what has arrived within [`EARLY`] after the first answer; None if the scan ends within that time, and reports it with the rest.
 async fn next_batch<T>(answers: &mut mpsc::UnboundedReceiver<T>) -> Option<Vec<T>> {
     let mut batch = vec![answers.recv().await?];
     let more = async {

@@ -40,15 +40,15 @@ impl Tpm {
         let socket = format!("type=unixio,path={}", self.socket().display());
         let args = ["socket", "--tpm2", "--tpmstate", &state, "--ctrl", &socket];
         let log = self.dir.path().join("log");
-        self.process = Some(Process::start("swtpm", &args.map(str::to_owned), &log)?);
+        self.process = Some(Process::start("swtpm", &args, &log)?);
         wait::poll(START_LIMIT, || self.socket().exists().then_some(()))
             .ok_or_else(|| Trouble::new("swtpm does not start"))
     }
 
-    /// Starts it for the next power on of its machine: swtpm ends with the qemu that it served.
+    /// Starts it again with its state, before the next power on of its machine.
     ///
     /// # Errors
-    /// It does not start.
+    /// swtpm does not start.
     pub fn power_on(&mut self) -> Result<(), Trouble> {
         self.process = None;
         let _ = std::fs::remove_file(self.socket());
@@ -58,7 +58,7 @@ impl Tpm {
     /// Replaces it with one that has no state, as another board does.
     ///
     /// # Errors
-    /// It does not start.
+    /// swtpm does not start.
     pub fn replace(&mut self) -> Result<(), Trouble> {
         self.process = None;
         for file in std::fs::read_dir(self.dir.path())? {

@@ -14,8 +14,8 @@ use super::{
 const LIMIT: Duration = Duration::from_secs(150);
 
 /// Returns a volume in use, with a file `letter`.
-async fn kept(moves: &str) -> Failing {
-    let it = Failing::new("kept", moves).await;
+async fn kept(fs_type: &str, moves: &str) -> Failing {
+    let it = Failing::of(fs_type, "kept", moves).await;
     fs::write(it.volume.target.join("letter"), "kept").unwrap();
     it
 }
@@ -81,8 +81,7 @@ async fn bad_sectors_in_free_space_of_a_btrfs_do_not_stop_a_move() {
 }
 
 async fn stops_for_a_file_alone(fs_type: &str) {
-    let it = Failing::of(fs_type, "kept", "").await;
-    fs::write(it.volume.target.join("letter"), "kept").unwrap();
+    let it = kept(fs_type, "").await;
     let target = &it.volume.target;
     write_file(&target.join("affected"), "affected");
     write_file(&target.join("deleted"), "deleted");
@@ -116,7 +115,7 @@ async fn stops_for_a_file_alone(fs_type: &str) {
 #[tokio::test]
 async fn a_target_that_refuses_writes_leaves_the_volume_where_it_is() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
-    let it = kept("").await;
+    let it = kept("ext4", "").await;
     it.rig.leave_volume(&it.volume).await;
     // In the middle of the copy: neither the label nor the ends of a place.
     it.to.refuse_writes(30 * MIB..31 * MIB);
@@ -131,7 +130,7 @@ async fn a_target_that_refuses_writes_leaves_the_volume_where_it_is() {
 #[tokio::test]
 async fn a_target_that_does_not_answer_keeps_no_pod_from_its_volume() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
-    let it = kept("[moves]\nmax-bytes-per-second = '8MiB'\n").await;
+    let it = kept("ext4", "[moves]\nmax-bytes-per-second = '8MiB'\n").await;
     it.rig.leave_volume(&it.volume).await;
     it.move_away().await;
     wait::until_async(LIMIT, "it is copied", async || {

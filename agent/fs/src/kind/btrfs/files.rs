@@ -1,5 +1,5 @@
-//! Searches a btrfs on one device, through its mount or one of its own: from a place of the device to a logical address, from there to files, and to
-//! their paths.
+//! Searches a btrfs on one device, through its mount or one of its own: from a place of the device to a logical address, from there to
+//! files, and to their paths.
 
 use std::{
     io,
