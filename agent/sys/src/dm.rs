@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, fs, io, path::Path};
 mod below;
 mod change;
 mod control;
+mod errors;
 mod reader;
 
 use self::control::{named, remove};
@@ -13,6 +14,7 @@ pub use self::{
     below::{DriveLock, Suspended, drives_below, lock_drive, suspended},
     change::{Control, Target},
     control::{DmStatus, SnapshotStatus, has_target, is_open, snapshot_status},
+    errors::{create_over, map_over, unavailable as lossy_unavailable},
     reader::{Reader, Writer},
 };
 use super::{
@@ -31,7 +33,7 @@ pub struct DmDevice {
     /// Device-mapper uuid; `LVM-` and the uuids of VG and LV without hyphens for a logical volume.
     pub uuid: String,
     pub size_bytes: u64,
-    /// Kernel names of the devices below it.
+    /// Kernel names of the devices below it, without the device of errors.
     pub slaves: Vec<String>,
     /// True if all devices below were unplugged: all I/O to it fails from then on.
     pub orphaned: bool,
@@ -182,6 +184,9 @@ fn standing(sys: &Path, node: &Node, named: DmStatus) -> io::Result<DmDevice> {
     let below = node.child("slaves");
     let mut slaves = below.list()?;
     slaves.sort();
+    if slaves.len() > 1 {
+        slaves.retain(|slave| !errors::is_it(sys, slave));
+    }
     // The links remain until the device is removed; their targets are gone with the drive.
     let gone = |name: &String| below.exists(name).map(|is| !is);
     let gone = slaves.iter().map(gone).collect::<io::Result<Vec<_>>>()?;

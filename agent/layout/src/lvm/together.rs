@@ -390,10 +390,14 @@ impl GroupMember for Prepared {
     fn step(&self, step: Step) -> io::Result<()> {
         let snapshot = &self.member.snapshot;
         match step {
-            Step::LoadError => self.control.load(snapshot, &self.error_table),
+            Step::LoadError => self
+                .control
+                .load(snapshot, std::slice::from_ref(&self.error_table)),
             Step::DropOld | Step::Begin => self.control.resume(snapshot),
             Step::EmptyStore => self.store.zero(0, self.chunk_bytes),
-            Step::LoadSnapshot => self.control.load(snapshot, &self.snapshot_table),
+            Step::LoadSnapshot => self
+                .control
+                .load(snapshot, std::slice::from_ref(&self.snapshot_table)),
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::{is_gone, is_one};
+use super::{errors, is_gone, is_one};
 use crate::{busy, ioctl, sysfs::attrs::Node};
 
 /// A suspended device-mapper device: all I/O to it waits.
@@ -20,7 +20,7 @@ pub struct Suspended {
     pub name: String,
     /// Device-mapper uuid; empty if it has none.
     pub uuid: String,
-    /// Device-mapper name of the only device below it, if that is a device-mapper device, too.
+    /// Device-mapper name of the only device below it besides that of errors, if that is a device-mapper device, too.
     pub on: Option<String>,
 }
 
@@ -37,7 +37,10 @@ pub fn suspended(sys: &Path) -> io::Result<Vec<Suspended>> {
             if node.strictly("dm/suspended")? != "1" {
                 return Ok(None);
             }
-            let below = node.child("slaves").list()?;
+            let mut below = node.child("slaves").list()?;
+            if below.len() > 1 {
+                below.retain(|name| !errors::is_it(sys, name));
+            }
             let on = match below.as_slice() {
                 [below] if is_one(below) => {
                     Some(Node::open(block.join(below))?.strictly("dm/name")?)

@@ -5,6 +5,7 @@ use std::{fs::File, io};
 
 use super::control::{
     self, DmIoctl, DmStatus, HEAD, NO_FLUSH, SUSPENDED, TABLE_STATUS, open_control, put, send,
+    send_table,
 };
 
 /// DM_DEV_CREATE.
@@ -30,10 +31,10 @@ const SPEC: usize = 40;
 #[derive(Debug)]
 pub struct Control(File);
 
-/// The only target of a device's table.
+/// A target of a device's table. It begins where the one before it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Length of the device, in sectors of 512 bytes.
+    /// Length, in sectors of 512 bytes.
     pub sectors: u64,
     /// Name of the target in the kernel, e.g. `snapshot`; at most 15 bytes.
     pub kind: String,
@@ -78,11 +79,35 @@ impl Control {
     }
 
     /// Loads another table for the device, in use from the next `resume` on.
-    pub fn load(&self, uuid: &str, target: &Target) -> io::Result<()> {
+    pub fn load(&self, uuid: &str, targets: &[Target]) -> io::Result<()> {
         let mut arg = DmIoctl::about(uuid, 0)?;
-        arg.target_count = 1;
-        put_target(target, &mut arg.answer)?;
-        send(&self.0, TABLE_LOAD, &mut arg)
+        let mut table = Vec::new();
+        let mut start = 0;
+        for target in targets {
+            put_target(start, target, &mut table)?;
+            start += target.sectors;
+            arg.target_count += 1;
+        }
+        send_table(&self.0, TABLE_LOAD, arg, table)
+    }
+
+    /// Creates a device with this name and device-mapper uuid, which udevd leaves alone. Returns its status.
+    ///
+    /// # Errors
+    /// EBUSY: the name or the uuid is used.
+    pub fn create(&self, name: &str, uuid: &str, targets: &[Target]) -> io::Result<DmStatus> {
+        let mut arg = DmIoctl::about(uuid, 0)?;
+        put(name, &mut arg.name)?;
+        let made = send(&self.0, CREATE, &mut arg).and_then(|()| {
+            let mapped = self.load(uuid, targets).and_then(|()| self.begin(uuid));
+            mapped.inspect_err(|_| {
+                // Nothing can have opened a device without a table in use.
+                let _ = control::remove(uuid);
+            })
+        });
+        made?;
+        let status = self.status(uuid)?;
+        status.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Decrypts another device with the key of a mapped device that is open (target `crypt`), under this name and device-mapper uuid: of
@@ -101,18 +126,7 @@ impl Control {
             let why = "it is not a mapped device of an encrypted volume";
             io::Error::new(io::ErrorKind::InvalidData, why)
         })?;
-        let mut arg = DmIoctl::about(uuid, 0)?;
-        put(name, &mut arg.name)?;
-        let made = send(&self.0, CREATE, &mut arg).and_then(|()| {
-            let mapped = self.load(uuid, &target).and_then(|()| self.begin(uuid));
-            mapped.inspect_err(|_| {
-                // Nothing can have opened a device without a table in use.
-                let _ = control::remove(uuid);
-            })
-        });
-        made?;
-        let status = self.status(uuid)?;
-        status.ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.create(name, uuid, &[target])
     }
 
     /// Resumes a new device, which udevd leaves alone.
@@ -146,35 +160,33 @@ fn moved(target: &Target, over: (u32, u32)) -> Option<Target> {
     })
 }
 
-/// Writes a target's spec and its parameters to `room`, which must be zeros.
+/// Adds a target's spec and its parameters to a table. `start`: its first sector.
 ///
 /// # Errors
-/// InvalidInput: it does not fit.
-fn put_target(target: &Target, room: &mut [u8]) -> io::Result<()> {
+/// InvalidInput: the kernel could not read it.
+fn put_target(start: u64, target: &Target, table: &mut Vec<u8>) -> io::Result<()> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
     if target.params.contains('\0') {
         return Err(invalid());
     }
     let mut kind = [0; 16];
     put(&target.kind, &mut kind)?;
-    // Offset at which another spec would begin: behind the NUL that ends the parameters, a multiple of 8.
+    // Offset at which another spec begins: behind the NUL that ends the parameters, a multiple of 8.
     let next = (SPEC + target.params.len() + 1).next_multiple_of(8);
+    let end = table.len() + next;
     let next = u32::try_from(next).map_err(|_| invalid())?;
-    let parts: [&[u8]; 7] = [
-        &0_u64.to_ne_bytes(),
+    let parts: [&[u8]; 6] = [
+        &start.to_ne_bytes(),
         &target.sectors.to_ne_bytes(),
         &0_i32.to_ne_bytes(),
         &next.to_ne_bytes(),
         &kind,
         target.params.as_bytes(),
-        &[0],
     ];
-    let mut rest = room;
     for part in parts {
-        let (here, behind) = rest.split_at_mut_checked(part.len()).ok_or_else(invalid)?;
-        here.copy_from_slice(part);
-        rest = behind;
+        table.extend_from_slice(part);
     }
+    table.resize(end, 0);
     Ok(())
 }
 
@@ -210,16 +222,19 @@ mod tests {
 
     #[test]
     fn a_target_is_laid_out_as_the_kernel_reads_it() {
-        let mut room = [0; 512];
-        put_target(&snapshot(), &mut room).unwrap();
+        let mut room = Vec::new();
+        put_target(0, &snapshot(), &mut room).unwrap();
         assert_eq!(room[..8], [0; 8], "first sector");
         assert_eq!(room[8..16], 2_097_152_u64.to_ne_bytes());
         assert_eq!(room[16..20], [0; 4], "status");
         // 40 + 17 + 1, at the next multiple of 8.
         assert_eq!(room[20..24], 64_u32.to_ne_bytes());
         assert_eq!(&room[24..40], b"snapshot\0\0\0\0\0\0\0\0");
-        assert_eq!(&room[40..58], b"254:5 254:7 P 128\0");
+        assert_eq!(&room[40..], b"254:5 254:7 P 128\0\0\0\0\0\0\0");
         assert_eq!(parse_target(&room), Some(snapshot()));
+        put_target(2_097_152, &snapshot(), &mut room).unwrap();
+        assert_eq!(room[64..72], 2_097_152_u64.to_ne_bytes());
+        assert_eq!(room[72..], room[8..64]);
     }
 
     #[test]
@@ -229,8 +244,8 @@ mod tests {
             params: String::new(),
             ..snapshot()
         };
-        let mut room = [0; 512];
-        put_target(&error, &mut room).unwrap();
+        let mut room = Vec::new();
+        put_target(0, &error, &mut room).unwrap();
         assert_eq!(room[20..24], 48_u32.to_ne_bytes());
         assert_eq!(parse_target(&room), Some(error));
     }
@@ -250,25 +265,24 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_does_not_fit_is_refused() {
+    fn a_target_that_the_kernel_could_not_read_is_refused() {
         let with = |kind: &str, params: &str| {
             let target = Target {
                 kind: kind.to_owned(),
                 params: params.to_owned(),
                 ..snapshot()
             };
-            put_target(&target, &mut [0; 512]).is_ok()
+            put_target(0, &target, &mut Vec::new()).is_ok()
         };
-        assert!(with("fifteen-letters", &"a".repeat(512 - SPEC - 1)));
-        assert!(!with("snapshot", &"a".repeat(512 - SPEC)));
+        assert!(with("fifteen-letters", &"a".repeat(512)));
         assert!(!with("sixteen--letters", ""));
         assert!(!with("snapshot", "a\0b"));
     }
 
     #[test]
     fn a_table_that_is_cut_off_or_begins_elsewhere_is_no_target() {
-        let mut room = [0; 512];
-        put_target(&snapshot(), &mut room).unwrap();
+        let mut room = Vec::new();
+        put_target(0, &snapshot(), &mut room).unwrap();
         assert_eq!(parse_target(&room[..57]), None, "no zero at its end");
         assert_eq!(parse_target(&room[..20]), None);
         room[..8].copy_from_slice(&8_u64.to_ne_bytes());

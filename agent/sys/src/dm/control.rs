@@ -111,6 +111,34 @@ pub(super) fn send(control: &fs::File, request: libc::Ioctl, arg: &mut DmIoctl) 
     Ok(())
 }
 
+/// Sends a request with a table, which may have a key and is erased from memory afterwards. `arg`: the request without it.
+pub(super) fn send_table(
+    control: &fs::File,
+    request: libc::Ioctl,
+    mut arg: DmIoctl,
+    mut table: Vec<u8>,
+) -> io::Result<()> {
+    let size = HEAD + table.len();
+    arg.data_size = u32::try_from(size).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // Of words, so that the struct and the table in it are aligned.
+    let mut room = vec![0_u64; size.div_ceil(size_of::<u64>())];
+    let start = room.as_mut_ptr().cast::<u8>();
+    // SAFETY: `room` has `size` bytes, the head of the struct the first `HEAD` of them.
+    let sent = unsafe {
+        std::ptr::copy_nonoverlapping(std::ptr::from_ref(&arg).cast(), start, HEAD);
+        std::ptr::copy_nonoverlapping(table.as_ptr(), start.add(HEAD), table.len());
+        libc::ioctl(control.as_raw_fd(), request, start)
+    };
+    let error = io::Error::last_os_error();
+    room.fill(0);
+    table.fill(0);
+    std::hint::black_box((&room, &table));
+    match sent < 0 {
+        true => Err(error),
+        false => Ok(()),
+    }
+}
+
 /// Status of a device as device-mapper reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DmStatus {
