@@ -237,6 +237,10 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     }
     {
         let (volumes, stop) = (volumes.clone(), stop.clone());
+        tasks.spawn(async move { volumes.watch_lost(stop).await });
+    }
+    {
+        let (volumes, stop) = (volumes.clone(), stop.clone());
         tasks.spawn(async move { volumes.hold_all(stop).await });
     }
     let delete = {

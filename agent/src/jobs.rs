@@ -53,6 +53,7 @@ table![
     drivebay_layout::jobs::DropPlace,
     drivebay_layout::jobs::CopyStep,
     drivebay_layout::jobs::SetParameters,
+    drivebay_layout::jobs::SettleLost,
     discovery::locate_light::SwitchLight,
     fs::jobs::Stage,
     fs::jobs::Hold,

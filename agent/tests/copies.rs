@@ -181,6 +181,7 @@ impl Move {
             source_writes: None,
             may_match: false,
             holds_nothing: Vec::new(),
+            lost: Vec::new(),
             bytes_per_second,
             budget_ms,
         }

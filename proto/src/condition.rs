@@ -143,6 +143,8 @@ reasons! {
     Unreadable: Inaccessible, Reading;
     /// A place under it does not read.
     ReadFailed: Degraded, Reading;
+    /// Sectors of it were unreadable on a drive that it moved off, and read as errors until they are written.
+    SectorsLost: DataLoss, Reading;
     /// Its filesystem is gone, or something else is in its place; INACCESSIBLE when it was never mounted.
     FilesystemNotFound: DataLoss, Filesystem;
     /// Its filesystem reports errors.

@@ -117,6 +117,9 @@ pub const KEPT_COPIED_FS: &str = "copiedFilesystem";
 pub const KEPT_COPIED_HEADER: &str = "copiedEncryptionHeader";
 /// Number of bytes of a copy that could not be read on its source, and are zeros in the copy.
 pub const KEPT_UNREADABLE_BYTES: &str = "copyUnreadableBytes";
+/// Of a volume that moved: its sectors that could not be read on the drive it left, as `start+count` in hexadecimal with commas between
+/// them. Empty: none is left, and the volume still has the mapped device that answered reads of them with errors.
+pub const KEPT_LOST_SECTORS: &str = "lostSectors";
 
 /// VolumeSnapshotClass parameter: room for what is written to a volume while it has the snapshot, as a share of its size ("20%").
 pub const PARAM_SNAPSHOT_RESERVE: &str = "reserve";

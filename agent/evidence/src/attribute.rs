@@ -2,7 +2,10 @@
 
 use uuid::Uuid;
 
-use super::{kmsg::Report, reading};
+use super::{
+    kmsg::{Kind, Report},
+    reading,
+};
 use drivebay_model::{Drive, DriveId, Media, Snapshot, Volume};
 
 /// Bytes of a sector in the kernel log, for any logical sector size.
@@ -16,8 +19,12 @@ pub struct Subject {
     pub volume: Option<Uuid>,
 }
 
-/// Finds the subject of a report; None if its device is not in the inventory, such as the system's own.
+/// Finds the subject of a report; None if its device is not in the inventory, such as the system's own, or if it is about lost sectors of a
+/// volume, which read as errors although their drive is well. Errors of that drive are reported about its own device, too.
 pub fn subject(snapshot: &Snapshot, report: &Report) -> Option<Subject> {
+    if is_about_lost(snapshot, report) {
+        return None;
+    }
     // The device of a partition or logical volume belongs to one volume.
     let named = snapshot
         .volumes
@@ -47,6 +54,9 @@ pub fn subject(snapshot: &Snapshot, report: &Report) -> Option<Subject> {
 /// none of our drives. The unreadable sectors may come after the start of the request.
 pub fn place(snapshot: &Snapshot, report: &Report) -> Option<(DriveId, u64)> {
     let at = report.sector?.checked_mul(SECTOR)?;
+    if is_about_lost(snapshot, report) {
+        return None;
+    }
     let offset = |volume: &'_ Volume| volume.placed.offset_of(&report.device);
     let mut volumes = snapshot.volumes.values();
     if let Some((volume, from)) = volumes.find_map(|volume| Some((volume, offset(volume)?))) {
@@ -66,6 +76,17 @@ pub fn place(snapshot: &Snapshot, report: &Report) -> Option<(DriveId, u64)> {
     (at < drive.facts.size_bytes).then(|| (drive.id.clone(), at))
 }
 
+/// True for an I/O error of the device over a volume with lost sectors.
+fn is_about_lost(snapshot: &Snapshot, report: &Report) -> bool {
+    let is_over = |volume: &Volume| {
+        let mapping = volume.placed.mapping.as_ref();
+        volume.placed.record.encryption().is_none()
+            && mapping.is_some_and(|mapping| mapping.device == report.device)
+    };
+    matches!(report.kind, Kind::IoError | Kind::MediumError)
+        && snapshot.volumes.values().any(is_over)
+}
+
 // True if this is the drive's name, or its controller's: nvme0 is the controller of nvme0n1.
 fn is_of(drive: &Drive, device: &str) -> bool {
     let name = drive.facts.kernel_name.as_str();
@@ -80,9 +101,8 @@ fn is_of(drive: &Drive, device: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kmsg::Kind;
     use drivebay_model::{
-        DriveState, RecordState,
+        DriveState, Mapping, RecordState, lost,
         samples::{contents, drive, placed, volume},
     };
 
@@ -120,6 +140,32 @@ mod tests {
             let expected = expected.map(|at| (DriveId("wwn-sda".into()), at));
             assert_eq!(result, expected, "{device} {sector:?}");
         }
+    }
+
+    #[test]
+    fn errors_of_lost_sectors_are_none_of_the_drive_and_those_of_the_filesystem_still_count() {
+        let mut snapshot = snapshot();
+        for volume in snapshot.volumes.values_mut() {
+            lost::keep(Some(&[]), &mut volume.placed.record.parameters);
+            volume.placed.mapping = Some(Mapping {
+                device: "dm-3".into(),
+                dev: (254, 3),
+            });
+        }
+        let of = |kind, device: &str| {
+            let report = Report {
+                kind,
+                device: device.into(),
+                sector: Some(3),
+            };
+            let place = place(&snapshot, &report);
+            (subject(&snapshot, &report).is_some(), place.is_some())
+        };
+        for kind in [Kind::IoError, Kind::MediumError] {
+            assert_eq!(of(kind, "dm-3"), (false, false));
+            assert_eq!(of(kind, "sda2"), (true, true));
+        }
+        assert_eq!(of(Kind::FilesystemError, "dm-3"), (true, true));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use drivebay_model::{
     Drive, Finding,
     condition::{Condition, Reason},
     finding::Code,
-    units::count,
+    units::{count, human_size},
     unreadable::{Holds, UnreadableRange},
 };
 
@@ -18,7 +18,7 @@ mod ranges;
 
 use owners::NOT_LOOKED_UP;
 
-pub use owners::{Located, describe, to_locate};
+pub use owners::{Located, describe, lost, to_locate};
 pub use ranges::{MOST_RANGES, UnreadableRanges};
 
 /// Returns a finding if the drive has unreadable ranges.
@@ -44,6 +44,31 @@ pub fn affected_files(ranges: &[UnreadableRange]) -> usize {
 
 /// Returns the condition of a volume with these unreadable ranges, all of which must be its own; None if there is none.
 pub fn condition(drive: &Drive, ranges: &[UnreadableRange]) -> Option<Condition> {
+    let what = affected(ranges)?;
+    Some(Condition::new(
+        Reason::ReadFailed,
+        format!(
+            "sectors under this volume on drive {} do not read: {what}; `drivebay-agent volume show` on the node names them; save the data, and move it off the drive",
+            drive.id
+        ),
+    ))
+}
+
+/// Returns the condition of a volume with these lost sectors; None if there is none.
+pub fn lost_condition(ranges: &[UnreadableRange]) -> Option<Condition> {
+    let what = affected(ranges)?;
+    let bytes = ranges.iter().map(|range| range.extent.len).sum();
+    Some(Condition::new(
+        Reason::SectorsLost,
+        format!(
+            "{} of this volume could not be read on a drive that it has moved off, and read as errors until they are written: {what}; `drivebay-agent volume show` on the node names them; restore or delete what is affected",
+            human_size(bytes)
+        ),
+    ))
+}
+
+/// Returns what is affected by these ranges; None if there is none.
+fn affected(ranges: &[UnreadableRange]) -> Option<String> {
     if ranges.is_empty() {
         return None;
     }
@@ -69,14 +94,7 @@ pub fn condition(drive: &Drive, ranges: &[UnreadableRange]) -> Option<Condition>
     if parts.is_empty() {
         parts.push("no file is affected".to_owned());
     }
-    let what = parts.join(", ");
-    Some(Condition::new(
-        Reason::ReadFailed,
-        format!(
-            "sectors under this volume on drive {} do not read: {what}; `drivebay-agent volume show` on the node names them; save the data, and move it off the drive",
-            drive.id
-        ),
-    ))
+    Some(parts.join(", "))
 }
 
 #[cfg(test)]

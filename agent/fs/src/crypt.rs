@@ -20,7 +20,7 @@ use super::{
     tools,
 };
 use drivebay_model::{
-    Cause, DriveRef, Encryption, Mapping, Placed, RecordState, Secret, Signature, Signatures,
+    DriveRef, Encryption, Mapping, Placed, RecordState, Secret, Signature, Signatures,
     StageSecrets, cause::chain, copied::Copied, encryption::HEADER_BYTES,
 };
 use drivebay_sys::dm::{self, DmDevice};
@@ -466,25 +466,6 @@ pub(super) fn grow(
             device: device.to_owned(),
             output: tools::excerpt(&output),
         }),
-    }
-}
-
-/// Removes the mapped device of a volume from the kernel; true if there was one.
-///
-/// # Errors
-/// `MappingInUse`: it is open.
-pub(super) fn close(uuid: Uuid, encryption: Encryption) -> Result<bool, FsError> {
-    let failed = |source: std::io::Error| FsError::Io {
-        what: "removing".to_owned(),
-        path: encryption.mapping_name(),
-        source: Cause::from(source),
-    };
-    match dm::remove_mapped(&encryption.dm_uuid()) {
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(FsError::MappingInUse {
-            uuid,
-            device: encryption.mapping_name(),
-        }),
-        done => done.map_err(failed),
     }
 }
 

@@ -12,7 +12,7 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use super::jobs::{Device, FsError};
 use drivebay_layout::jobs::SnapshotDevice;
-use drivebay_model::{Cause, DriveRef, Placed, encryption::HEADER_BYTES, units::human_sizes};
+use drivebay_model::{Cause, DriveRef, Placed, units::human_sizes};
 pub use drivebay_sys::path::node;
 use drivebay_sys::{
     attribute,
@@ -57,11 +57,12 @@ pub fn bytes(device: &Device) -> Result<u64, FsError> {
     size(&device.name)
 }
 
-/// Returns the device of a volume that is mounted and published; errs if the kernel does not have it, or if an encrypted volume is not open.
+/// Returns the device of a volume that is mounted and published; errs if the kernel does not have it, or if a volume with a mapped device is
+/// not open.
 pub fn of(drive: &DriveRef, placed: &Placed) -> Result<Device, FsError> {
     match Device::of(placed) {
         Some(device) => Ok(device),
-        None if placed.record.encryption().is_some() => Err(FsError::NotOpen {
+        None if placed.record.mapping_uuid().is_some() => Err(FsError::NotOpen {
             uuid: placed.record.uuid,
         }),
         None => Err(absent(drive, placed)),
@@ -107,10 +108,11 @@ fn is_used_device(
 ) -> Result<Result<(), Wrong>, FsError> {
     let own = Device::own(placed).ok_or_else(|| absent(drive, placed))?;
     let own_bytes = size(&own.name)?;
-    if let Some(encryption) = placed.record.encryption() {
+    if let Some(uuid) = placed.record.mapping_uuid() {
         let mapped = dm::read(Path::new("/sys"), &device.name)
             .map_err(|error| io_error("looking at", &node(&device.name), error))?;
-        if let Err(wrong) = mapping(&mapped, &own.name, &encryption.dm_uuid(), own_bytes) {
+        let most = own_bytes.saturating_sub(placed.record.header_bytes());
+        if let Err(wrong) = mapping(&mapped, &own.name, &uuid, most) {
             return Ok(Err(wrong));
         }
         is_meant(&own)?;
@@ -168,15 +170,17 @@ fn size(device: &str) -> Result<u64, FsError> {
     Ok(sectors * 512)
 }
 
-/// Opens the device of a volume that is mounted and published: the mapped one of an encrypted volume, else its own.
+/// Opens the device of a volume that is mounted and published, for reading: the mapped one of a volume that has one, else its own. A volume
+/// with lost sectors that is not open has the marks of those on its own.
 pub fn open_used(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
-    match placed.record.encryption() {
-        Some(_) => open_mapped(drive, placed),
-        None => open(drive, placed),
+    let record = &placed.record;
+    match record.encryption().is_some() || placed.mapping_uuid().is_some() {
+        true => open_mapped(drive, placed),
+        false => open(drive, placed),
     }
 }
 
-/// Opens the mapped device of an encrypted volume, as `open` does a volume's own. Errs with `NotOpen` if there is none.
+/// Opens the mapped device of a volume, as `open` does its own. Errs with `NotOpen` if there is none.
 pub fn open_mapped(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
     let device = of(drive, placed)?;
     let file = hold(drive, placed)?;
@@ -319,10 +323,9 @@ fn partition(
     Ok(())
 }
 
-/// Verifies that a device-mapper device is the mapped one of this uuid, over this device of so many bytes alone, and not suspended. It may be
-/// smaller than that leaves room for, while the volume is expanded. Pure.
-fn mapping(mapped: &DmDevice, own: &str, dm_uuid: &str, own_bytes: u64) -> Result<(), Wrong> {
-    let most = own_bytes.saturating_sub(HEADER_BYTES);
+/// Verifies that a device-mapper device is the mapped one of this uuid, over this device alone, of at most so many bytes, and not suspended.
+/// It may be smaller while the volume is expanded. Pure.
+fn mapping(mapped: &DmDevice, own: &str, dm_uuid: &str, most: u64) -> Result<(), Wrong> {
     let wrong = |actual: String, expected: String| Err((actual, expected));
     match mapped {
         DmDevice { uuid, .. } if uuid != dm_uuid => wrong(

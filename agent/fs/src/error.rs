@@ -170,8 +170,8 @@ pub enum FsError {
         previous = SECRET_PREVIOUS
     )]
     WrongSecret { uuid: Uuid },
-    /// The encrypted volume has no mapped device, since it was not staged, or not with its secret.
-    #[error("volume {uuid} is encrypted and not open; stage it with its secret")]
+    /// The volume has no mapped device, since it was not staged, or an encrypted one not with its secret.
+    #[error("volume {uuid} is not open; stage it, an encrypted one with its secret")]
     NotOpen { uuid: Uuid },
     /// The volume was in use, and its header is gone or damaged. Nothing is written.
     #[error(
@@ -189,9 +189,14 @@ pub enum FsError {
         /// Output of the program, shortened.
         output: String,
     },
-    /// The mapped device of an encrypted volume is open.
+    /// The volume has lost sectors, and this host cannot have them read as errors. Served without that, they would be wrong data.
     #[error(
-        "encrypted volume {uuid} cannot be closed: {device} is open; unmount it, and end what has it open"
+        "volume {uuid} has sectors that were lost when it moved, which must read as errors, and this host cannot do that: {why}"
+    )]
+    NoLostSectors { uuid: Uuid, why: String },
+    /// The mapped device of a volume is open.
+    #[error(
+        "volume {uuid} cannot be closed: {device} is open; unmount it, and end what has it open"
     )]
     MappingInUse {
         uuid: Uuid,

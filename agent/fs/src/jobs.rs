@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use super::error::FsError;
-use drivebay_model::{Contents, DriveRef, Encryption, FsType, Placed, Secret, StageSecrets};
+use drivebay_model::{
+    Contents, DriveRef, Encryption, FsType, MappingNames, Placed, Secret, StageSecrets,
+};
 
 /// Makes a volume usable: verifies its device, makes a filesystem if (and only if) none was ever made, mounts it (which
 /// replays the journal), and grows it. The record of a block volume is moved to `Block`.
@@ -250,11 +252,11 @@ pub struct AddRecoveryKey {
     pub recovery: Secret,
 }
 
-/// Removes the mapped device of an encrypted volume that is unstaged. Reads nothing from the drive. Runs in the unmount slot.
+/// Removes the mapped device of a volume that is unstaged. Reads nothing from the drive. Runs in the unmount slot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CloseMapping {
     pub uuid: Uuid,
-    pub encryption: Encryption,
+    pub mapping: MappingNames,
 }
 
 /// Result of [GrowFs]: the filesystem is as large as its tool makes it on the device. A raw volume is not changed.

@@ -4,7 +4,8 @@
 //! `staging` executes it; `mkfs` makes a filesystem, exactly once; `copied` gives a copied one its own UUID; `options` and
 //! `mkfs_options` check the requested options, `kernel_options` checks them with the kernel and `mkfs_trial` with the tool;
 //! `publish` binds and `unmount` unmounts; `grow` fits a filesystem to its device; `usage` reads its usage; `check` checks
-//! it; `crypt` opens encrypted volumes; `locate` finds the files at given places. `jobs` has the jobs that the agent sends to workers, `run` executes them.
+//! it; `mapped` opens volumes that have a mapped device, `crypt` the encrypted ones of them; `locate` finds the files at
+//! given places. `jobs` has the jobs that the agent sends to workers, `run` executes them.
 //!
 //! All of these use `kind` for the differences between filesystems, which depends on none of them. Below it: `device`
 //! verifies that a partition is the expected one, `tools` runs programs, `decode` parses the output of checkers, `affected`
@@ -33,6 +34,7 @@ pub mod kernel_options;
 pub mod kind;
 pub mod locate;
 mod luks;
+mod mapped;
 pub mod mkfs;
 pub mod mkfs_options;
 pub mod mkfs_trial;

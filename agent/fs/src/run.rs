@@ -8,7 +8,7 @@ use super::{
         AddRecoveryKey, CheckSecret, CheckedSecret, CloseMapping, FsError, GrowFs, Grown, Hold,
         Publish, Published, Rekey, Stage, Staged, Stats, Unmount, Unmounted, Usage,
     },
-    publish, staging, unmount, usage,
+    mapped, publish, staging, unmount, usage,
 };
 use drivebay_model::{DriveRef, Placed, Secret, StageSecrets};
 use drivebay_worker::{Context, Job};
@@ -58,7 +58,7 @@ impl Job for CloseMapping {
     type Error = FsError;
     fn run(self, context: &mut Context) -> Result<bool, FsError> {
         context.step("removing a mapped device");
-        crypt::close(self.uuid, self.encryption)
+        mapped::close(self.uuid, &self.mapping)
     }
 }
 

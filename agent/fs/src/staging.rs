@@ -12,13 +12,12 @@ use uuid::Uuid;
 use super::{
     backend::StageBackend,
     copied,
-    crypt::{self, Opening},
     device::{self, Partition, path_error},
     grow, hints,
     jobs::{Device, FsError, Growth, Stage, StageMount, Staged},
     kernel_options::{self, OptionsCheck},
     kind::{self, MkfsPlan, UuidChange},
-    mkfs,
+    mapped, mkfs,
     mkfs_options::check_mkfs_options,
     mounts,
     options::{MountFlags, parse_mount_flags},
@@ -128,8 +127,8 @@ fn block(
     }
     let placed = placed.clone();
     if matches!(placed.record.state, RecordState::Block | RecordState::New) {
-        let opened = open_encrypted(backend, job, &placed, true, context);
-        if let Some(partition) = opened.inspect_err(|_| close_again(&placed))? {
+        let opened = mapped::open(backend, job, &placed, true, context);
+        if let Some(partition) = opened.inspect_err(|_| mapped::close_again(&placed))? {
             keep_mapping(&mut contents, job.uuid, &partition);
         }
     }
@@ -144,7 +143,7 @@ fn block(
         RecordState::New => {
             context.step("recording that the volume is raw");
             let changed = backend.advance(&job.drive, job.uuid, RecordState::Block);
-            let changed = changed.inspect_err(|_| close_again(&placed))?;
+            let changed = changed.inspect_err(|_| mapped::close_again(&placed))?;
             Ok(Staged {
                 contents: changed.contents,
                 formatted: false,
@@ -153,45 +152,6 @@ fn block(
             })
         }
         other => Err(incompatible(format!("recorded as {other:?}"))),
-    }
-}
-
-/// Opens an encrypted volume, and returns its mapped device; None: it is not encrypted. Errs if the job has a secret for a volume that is not
-/// encrypted, or none for one that is.
-fn open_encrypted(
-    backend: &dyn StageBackend,
-    job: &Stage,
-    placed: &Placed,
-    may_format: bool,
-    context: &mut Context,
-) -> Result<Option<Partition>, FsError> {
-    let uuid = job.uuid;
-    match (placed.record.encryption(), &job.secrets) {
-        (None, None) => Ok(None),
-        (None, Some(_)) => Err(FsError::NotEncrypted { uuid }),
-        (Some(_), None) => Err(FsError::NoSecret { uuid }),
-        (Some(encryption), Some(secrets)) => {
-            let opening = Opening {
-                backend,
-                drive: &job.drive,
-                placed,
-                encryption,
-                secrets,
-                may_format,
-            };
-            crypt::open(&opening, context).map(Some)
-        }
-    }
-}
-
-/// Closes an encrypted volume after a failed stage, if that has opened it: as little is left behind as of a mount. One that was open before
-/// may be used elsewhere. `before`: the volume as it was before the stage.
-fn close_again(before: &Placed) {
-    if let Some(encryption) = before.record.encryption()
-        && before.mapping.is_none()
-        && let Err(error) = crypt::close(before.record.uuid, encryption)
-    {
-        tracing::error!(volume = %before.record.uuid, error = %drivebay_model::cause::chain(&error), "cannot close an encrypted volume after a failed stage");
     }
 }
 
@@ -291,7 +251,7 @@ impl<'a> Staging<'a> {
             }
             MountPlan::Mount => {
                 let staged = self.stage_device(placed, context);
-                staged.inspect_err(|_| close_again(placed))
+                staged.inspect_err(|_| mapped::close_again(placed))
             }
         }
     }
@@ -349,7 +309,7 @@ impl<'a> Staging<'a> {
         }
         self.check_options(context)?;
         let may_format = !self.wanted.read_only;
-        let partition = match open_encrypted(self.backend, self.job, placed, may_format, context)? {
+        let partition = match mapped::open(self.backend, self.job, placed, may_format, context)? {
             Some(partition) => {
                 keep_mapping(&mut self.contents, self.job.uuid, &partition);
                 partition

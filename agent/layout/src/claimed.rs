@@ -12,6 +12,7 @@ use super::{
     encrypted,
     error::{LayoutError, ambiguous, damaged, fit, in_use, io_error, refused},
     jobs::Changed,
+    mapped,
     plan::{self, advance},
     space::{self, Need},
     zeroed::{self, Slots},
@@ -235,7 +236,7 @@ pub trait ClaimedDrive {
             _ => {}
         }
         self.is_free_to_change(uuid)?;
-        encrypted::unmap(self.device(), self.id(), placed)?;
+        mapped::unmap(self.device(), self.id(), placed)?;
         let header = encrypted::header(&self.runs(placed)?, placed);
         self.mark_erasing(placed)?;
         // The mark is durable: nothing opens the volume from here on, and without its header nothing can.

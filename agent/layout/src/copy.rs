@@ -36,7 +36,9 @@ use super::{
     device::Medium,
     error::{LOST, LayoutError, ambiguous, in_use, io_error},
     jobs::{CopyOf, CopyProgress, CopyStep},
-    layout, open,
+    layout,
+    lost::Marked,
+    open,
 };
 use drivebay_model::{
     Contents, DriveId, Extent, PlaceState, Placed, RecordState, SnapshotRecord, runs,
@@ -81,9 +83,19 @@ pub(super) fn step(job: &CopyStep, context: &mut Context) -> Result<CopyProgress
         Some(device) => copy_from(
             device, &target, job, &original, &runs, &mut rate, &mut begin,
         ),
-        None => copy_from(
-            &source, &target, job, &original, &runs, &mut rate, &mut begin,
-        ),
+        None => {
+            // A mark of an earlier move is no data.
+            let lost = original.volume.as_ref().and_then(|one| one.record.lost());
+            let of = original
+                .volume
+                .as_ref()
+                .map_or(job.uuid, |one| one.record.uuid);
+            let lost = lost.unwrap_or_default();
+            let source = Marked::new(&source, of, &original.runs, &lost);
+            copy_from(
+                &source, &target, job, &original, &runs, &mut rate, &mut begin,
+            )
+        }
     };
     let done = done.and_then(|mut progress| {
         if !progress.unreadable.is_empty() {
@@ -137,6 +149,8 @@ fn copy_from<S: Medium + Sync>(
         },
         may_match: job.may_match,
         holds_nothing: &job.holds_nothing,
+        lost: &job.lost,
+        volume: job.uuid,
     };
     both.run(job.from_bytes, rate, begin)
 }

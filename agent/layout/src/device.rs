@@ -3,7 +3,8 @@
 
 use std::{io, path::Path};
 
-use drivebay_model::{Extent, Mapping, Placed, drive::PartitionFacts};
+use super::lost;
+use drivebay_model::{Extent, Mapping, Placed, drive::PartitionFacts, lost::SECTOR};
 use drivebay_sys::{
     blockdev::BlockDev,
     busy,
@@ -42,13 +43,18 @@ pub trait Device: Medium {
     /// Returns the names of up to three programs that have a volume's own device open or mounted.
     /// Reads /proc, and no drive.
     fn holders(&self, placed: &Placed) -> Vec<String>;
-    /// Returns the mapped device of an encrypted volume; None: it is not open, or not encrypted.
+    /// Returns the mapped device over a volume's own one; None: it has none, or is not open.
     fn mapping(&self, _placed: &Placed) -> io::Result<Option<Mapping>> {
         Ok(None)
     }
-    /// Removes the mapped device of an encrypted volume from the kernel, if there is one. EBUSY while
-    /// it is open.
+    /// Removes the mapped device of a volume from the kernel, if there is one. EBUSY while it is
+    /// open.
     fn unmap(&self, _placed: &Placed) -> io::Result<()> {
+        Ok(())
+    }
+    /// Makes reads of these sectors of a volume fail, of its whole present size, if it is open. It
+    /// may be in use.
+    fn map_lost(&self, _placed: &Placed, _lost: &[Extent]) -> io::Result<()> {
         Ok(())
     }
 }
@@ -124,11 +130,11 @@ impl Device for BlockDev {
     }
 
     fn mapping(&self, placed: &Placed) -> io::Result<Option<Mapping>> {
-        let encryption = placed.record.encryption();
-        let Some((encryption, device)) = encryption.zip(placed.device.as_deref()) else {
+        let uuid = placed.record.mapping_uuid();
+        let Some((uuid, device)) = uuid.zip(placed.device.as_deref()) else {
             return Ok(None);
         };
-        let mapped = dm::mapped_over(Path::new("/sys"), device, &encryption.dm_uuid())?;
+        let mapped = dm::mapped_over(Path::new("/sys"), device, &uuid)?;
         Ok(mapped.map(|mapped| Mapping {
             device: mapped.kernel_name,
             dev: mapped.dev,
@@ -136,12 +142,22 @@ impl Device for BlockDev {
     }
 
     fn unmap(&self, placed: &Placed) -> io::Result<()> {
-        let encryption = placed.record.encryption();
-        let Some((encryption, device)) = encryption.zip(placed.device.as_deref()) else {
+        let uuid = placed.record.mapping_uuid();
+        let Some((uuid, device)) = uuid.zip(placed.device.as_deref()) else {
             return Ok(());
         };
-        // Not the one of a copy of the volume on another drive, which has the same header.
-        dm::remove_from(Path::new("/sys"), device, &encryption.dm_uuid()).map(drop)
+        // Not the one of a copy of the volume on another drive, which has the same uuid.
+        dm::remove_from(Path::new("/sys"), device, &uuid).map(drop)
+    }
+
+    fn map_lost(&self, placed: &Placed, lost: &[Extent]) -> io::Result<()> {
+        match (placed.mapping_uuid(), placed.dev) {
+            (Some(uuid), Some(dev)) => {
+                let sectors = placed.record.extent.len / SECTOR;
+                dm::map_over(dev, sectors, &lost::sectors(lost), &uuid)
+            }
+            _ => Ok(()),
+        }
     }
 }
 

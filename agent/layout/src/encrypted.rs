@@ -1,43 +1,13 @@
-//! What layouts know of encrypted volumes: which mapped devices the kernel has, and how a header is
-//! destroyed. Their keys and contents are known to the crate of filesystems only.
+//! What layouts know of encrypted volumes: how a header is destroyed. Their keys and contents are
+//! known to the crate of filesystems only.
 
 use std::io;
 
 use super::{
     device::Device,
-    error::{LayoutError, host_error, in_use, io_error},
+    error::{LayoutError, io_error},
 };
-use drivebay_model::{Contents, DriveId, Extent, MIB, Placed};
-
-/// Adds the mapped devices of encrypted volumes.
-pub(super) fn find_mappings<D: Device + ?Sized>(
-    dev: &D,
-    contents: &mut Contents,
-) -> Result<(), LayoutError> {
-    let id = contents.label.drive_id.clone();
-    for placed in &mut contents.volumes {
-        let mapping = dev.mapping(placed);
-        placed.mapping = mapping.map_err(host_error(
-            &id,
-            "looking for the device of an encrypted volume",
-        ))?;
-    }
-    Ok(())
-}
-
-/// Removes the mapped device of an encrypted volume that is not used any more. Errs with `InUse`
-/// while it is open.
-pub(super) fn unmap<D: Device + ?Sized>(
-    dev: &D,
-    id: &DriveId,
-    placed: &Placed,
-) -> Result<(), LayoutError> {
-    dev.unmap(placed)
-        .map_err(|error| match error.raw_os_error() {
-            Some(libc::EBUSY) => in_use(placed, &dev.holders(placed)),
-            _ => host_error(id, "removing the device of an encrypted volume")(error),
-        })
-}
+use drivebay_model::{DriveId, Extent, MIB, Placed};
 
 /// Returns the ranges of the drive with the header of an encrypted volume in these runs, with all its
 /// key slots; none if it is not encrypted. Pure.

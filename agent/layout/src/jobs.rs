@@ -355,6 +355,9 @@ pub struct CopyStep {
     /// Ranges of the volume that hold no data according to its filesystem, or that the caller gives up. Where a read fails, they are not
     /// read block by block, are zeros on the target, and are not reported.
     pub holds_nothing: Vec<Extent>,
+    /// Ranges of the volume, multiples of 512 bytes, whose data is lost: as `holds_nothing`, but the target gets marks there instead of zeros
+    /// (`drivebay_model::lost`).
+    pub lost: Vec<Extent>,
     /// Limit, counted in bytes of the volume; comparing reads each of them once more. None: no limit.
     pub bytes_per_second: Option<u64>,
     /// Stop copying after about this long, in milliseconds; flushing and comparing the last 64 MiB or less comes after that.
@@ -377,13 +380,24 @@ pub struct CopyProgress {
     pub source_writes: Option<u64>,
 }
 
-/// Replaces the parameters in the record of an incomplete copy to a new volume, durably and verified by reading back. Changes nothing if
-/// they are the same already.
+/// Reads the marks of a volume's lost sectors, records those that are lost still, durably, and has its mapped device answer only those with
+/// errors, with the volume's present size. Does nothing for a volume without lost sectors. The volume may be in use.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SettleLost {
+    pub drive: DriveRef,
+    pub uuid: Uuid,
+    /// A volume that is not open and has no lost sector left has no mapped device from now on. The caller must prevent that it is opened
+    /// meanwhile.
+    pub may_end: bool,
+}
+
+/// Replaces the parameters in the record of an incomplete copy, durably and verified by reading back. Changes nothing if they are the same
+/// already.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SetParameters {
     pub drive: DriveRef,
     pub uuid: Uuid,
-    /// Place that the record must have, and a place of an incomplete copy (`is_filling`); else `NotThere`.
+    /// Place that the record must have, and one of an incomplete copy (`Incoming`); else `NotThere`.
     pub place: PlaceState,
     pub parameters: std::collections::BTreeMap<String, String>,
 }

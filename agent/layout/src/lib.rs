@@ -4,8 +4,9 @@
 //! owns a drive, `layout` which layout a drive has. `claim` claims a drive that is `claimable`;
 //! `claimed` decides about the volumes of a claimed drive, for both layouts. `erase` zeroes the
 //! space of deleted volumes, `wipe` a whole drive, `zero_free` free space, and `zeroed` records
-//! which free space is zero. `copy` copies a volume to another drive, and `encrypted` knows the
-//! header and the mapped device of an encrypted one. The layouts are `partition`,
+//! which free space is zero. `copy` copies a volume to another drive, `encrypted` knows the header
+//! of an encrypted one, `lost` the marks of sectors that did not read when it moved, and `mapped`
+//! the mapped device of either. The layouts are `partition`,
 //! which uses `gpt` (both copies of the table), `record` (the byte format of labels and records)
 //! and `plan` (pure decisions), and `lvm`. All of them use `open`, `device`, `pace`, `space` and
 //! `error`.
@@ -33,7 +34,9 @@ mod golden;
 pub mod gpt;
 pub mod jobs;
 pub mod layout;
+pub mod lost;
 pub mod lvm;
+mod mapped;
 pub mod marks;
 mod open;
 mod pace;

@@ -5,9 +5,7 @@ use std::{cmp::Ordering, time::Duration};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{
-    Cordon, DriveId, Encryption, Layout, Mapping, PlacedSnapshot, Record, RecordState, runs,
-};
+use super::{Cordon, DriveId, Layout, Mapping, PlacedSnapshot, Record, RecordState, runs};
 
 /// A run of bytes on a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -68,7 +66,7 @@ pub struct Placed {
     /// extent.
     #[serde(default)]
     pub pieces: Vec<Extent>,
-    /// The mapped device of an encrypted volume that is open; None otherwise.
+    /// The mapped device over its own one, of a volume that has one (`Record::mapping_uuid`) and is open; None otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapping: Option<Mapping>,
     /// Layout `lvm`: its snapshots, by the time at which they were taken.
@@ -79,10 +77,10 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// Returns kernel name and number of the device that is formatted, mounted and published: the mapped device of an encrypted volume, else
-    /// its own. None: the kernel does not have it, or an encrypted volume is not open.
+    /// Returns kernel name and number of the device that is formatted, mounted and published: the mapped device of a volume that has one,
+    /// else its own. None: the kernel does not have it.
     pub fn used_device(&self) -> Option<(&str, (u32, u32))> {
-        match self.record.encryption() {
+        match self.record.mapping_uuid() {
             Some(_) => {
                 let mapping = self.mapping.as_ref()?;
                 Some((&mapping.device, mapping.dev))
@@ -91,10 +89,9 @@ impl Placed {
         }
     }
 
-    /// Returns the device-mapper uuid of the mapped device of an encrypted volume that is open; None otherwise.
+    /// Returns the device-mapper uuid of the mapped device that the kernel has of the volume; None if it has none.
     pub fn mapping_uuid(&self) -> Option<String> {
-        let encryption = self.mapping.as_ref().and(self.record.encryption());
-        encryption.map(Encryption::dm_uuid)
+        self.mapping.as_ref().and(self.record.mapping_uuid())
     }
 
     /// Returns the byte of the volume at which the device of this kernel name begins; None if it is not one of the volume's.
@@ -108,10 +105,7 @@ impl Placed {
 
     /// Returns the device-mapper uuid of that device; None for a partition.
     pub fn used_dm_uuid(&self) -> Option<String> {
-        match self.record.encryption() {
-            Some(encryption) => Some(encryption.dm_uuid()),
-            None => self.dm_uuid.clone(),
-        }
+        self.record.mapping_uuid().or_else(|| self.dm_uuid.clone())
     }
 
     /// Returns the extents of its bytes on the drive: `pieces` with layout `lvm`, else the record's extent.

@@ -160,6 +160,7 @@ pub fn requested(kept: &BTreeMap<String, String>) -> BTreeMap<String, String> {
             names::KEPT_COPIED_HEADER,
             names::KEPT_ENCRYPTION_HEADER,
             names::KEPT_UNREADABLE_BYTES,
+            names::KEPT_LOST_SECTORS,
         ];
         !noted.contains(&key) && !names::KEPT_CREATED_FOR.contains(&key)
     };

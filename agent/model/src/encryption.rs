@@ -10,7 +10,7 @@ use drivebay_proto::names;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::Record;
+use super::{Record, lost};
 
 /// Bytes of the header, and so the offset of the data.
 pub const HEADER_BYTES: u64 = names::ENCRYPTION_HEADER_BYTES;
@@ -22,13 +22,21 @@ pub struct Encryption {
     pub header: Uuid,
 }
 
-/// The mapped device of an encrypted volume, as the kernel has it.
+/// The mapped device over a volume's own one, as the kernel has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mapping {
     /// Kernel name, e.g. `dm-3`.
     pub device: String,
     /// Major and minor number.
     pub dev: (u32, u32),
+}
+
+/// Names of a mapped device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappingNames {
+    /// Name in /dev/mapper.
+    pub name: String,
+    pub dm_uuid: String,
 }
 
 impl Encryption {
@@ -79,6 +87,28 @@ impl Record {
     /// Returns how the volume is encrypted; None: it is not.
     pub fn encryption(&self) -> Option<Encryption> {
         Encryption::of(&self.parameters)
+    }
+
+    /// Returns names of the mapped device over the volume's own one, which is what is mounted and published: of an encrypted volume, or of
+    /// one with lost sectors; None if the volume has none.
+    pub fn mapping(&self) -> Option<MappingNames> {
+        let lost = || {
+            let name = self.lost().map(|_| lost::device_name(self.uuid))?;
+            Some(MappingNames {
+                dm_uuid: name.clone(),
+                name,
+            })
+        };
+        let encrypted = self.encryption().map(|encryption| MappingNames {
+            name: encryption.mapping_name(),
+            dm_uuid: encryption.dm_uuid(),
+        });
+        encrypted.or_else(lost)
+    }
+
+    /// Returns its device-mapper uuid.
+    pub fn mapping_uuid(&self) -> Option<String> {
+        self.mapping().map(|names| names.dm_uuid)
     }
 
     /// Returns the bytes at the volume's start that are not its user's: 0, or those of the header of an encrypted one.

@@ -20,6 +20,7 @@ pub mod encryption;
 pub mod finding;
 pub mod health;
 pub mod identity;
+pub mod lost;
 pub mod place;
 pub mod runs;
 #[cfg(any(test, feature = "samples"))]
@@ -45,7 +46,7 @@ pub use drive::{
 };
 pub use drivebay_common::{smart_names, units};
 pub use drivebay_proto::{condition, names, words};
-pub use encryption::{Encryption, Mapping};
+pub use encryption::{Encryption, Mapping, MappingNames};
 pub use finding::Finding;
 pub use health::{DriveHealth, Override, PollState, Verdict};
 pub use place::{CommitNote, Peer, PlaceState};

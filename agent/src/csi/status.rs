@@ -164,7 +164,7 @@ fn fs_code(error: &FsError) -> Code {
             Code::FailedPrecondition
         }
         FsError::Cryptsetup { .. } => Code::Internal,
-        FsError::MappingInUse { .. } => Code::FailedPrecondition,
+        FsError::MappingInUse { .. } | FsError::NoLostSectors { .. } => Code::FailedPrecondition,
     }
 }
 

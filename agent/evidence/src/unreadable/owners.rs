@@ -179,6 +179,36 @@ fn in_volume(placed: &Placed, extent: Extent, offset: u64, located: &Located) ->
     range(Extent { len, ..extent }, Holds::Unknown { why })
 }
 
+/// Returns the lost sectors of a volume, where they are on its drive, with their contents. Empty for one that is deleted.
+pub fn lost(placed: &Placed, located: &Located) -> Vec<UnreadableRange> {
+    let mut all = Vec::new();
+    if placed.record.is_erasing() {
+        return all;
+    }
+    for range in placed.record.lost().unwrap_or_default() {
+        let mut begins = 0;
+        for owned in placed.lies_at() {
+            let of_volume = Extent {
+                start: begins,
+                len: owned.len,
+            };
+            begins += owned.len;
+            let mut rest = of_volume.overlap(range);
+            while let Some(here) = rest {
+                let extent = Extent {
+                    start: owned.start + (here.start - of_volume.start),
+                    len: here.len,
+                };
+                let found = in_volume(placed, extent, here.start, located);
+                // A piece always ends behind its start.
+                rest = piece(here.start + found.extent.len.max(1), here.end());
+                all.push(found);
+            }
+        }
+    }
+    all
+}
+
 /// Returns the unreadable pieces of a volume that its filesystem can look up, relative to the volume's start.
 pub fn to_locate(described: &[UnreadableRange], volume: Uuid) -> Vec<Extent> {
     let of_filesystem = |range: &&UnreadableRange| {

@@ -285,3 +285,62 @@ fn the_condition_has_the_number_of_files_and_names_none() {
     assert_eq!(finding(&UnreadableRanges::default()), None);
     assert!(finding(&ranges_of(&[(0, 512)])).is_some());
 }
+
+#[test]
+fn lost_sectors_are_listed_where_they_are_now_with_their_files_and_lose_data() {
+    let drive = drive();
+    let contents = drive.contents.as_ref().unwrap();
+    let mut placed = contents.volumes[0].clone();
+    // As an LV of two pieces.
+    placed.dm_uuid = Some("LVM-7".into());
+    placed.pieces = vec![extent(100 * MIB, MIB), extent(8 * MIB, 1023 * MIB)];
+    assert!(lost(&placed, &Located::new()).is_empty());
+    let ranges = [extent(MIB - 4 * KIB, 8 * KIB), extent(MIB + 64 * KIB, 512)];
+    drivebay_model::lost::keep(Some(&ranges), &mut placed.record.parameters);
+    let at = |start, len, holds| LocatedPiece {
+        extent: extent(start, len),
+        holds,
+    };
+    let located = Located::from([(
+        placed.record.uuid,
+        vec![
+            at(MIB - 4 * KIB, 6 * KIB, files(&["/db"])),
+            at(MIB + 2 * KIB, 2 * KIB, Holds::FilesystemFree),
+        ],
+    )]);
+    let all = lost(&placed, &located);
+    assert_eq!(
+        words(&all),
+        [
+            (
+                101 * MIB - 4 * KIB,
+                4 * KIB,
+                Some(7),
+                MIB - 4 * KIB,
+                "files"
+            ),
+            (8 * MIB, 2 * KIB, Some(7), MIB, "files"),
+            (
+                8 * MIB + 2 * KIB,
+                2 * KIB,
+                Some(7),
+                MIB + 2 * KIB,
+                "filesystem-free"
+            ),
+            (8 * MIB + 64 * KIB, 512, Some(7), MIB + 64 * KIB, "unknown"),
+        ]
+    );
+    let condition = lost_condition(&all).unwrap();
+    assert_eq!(condition.reason, Reason::SectorsLost);
+    assert_eq!(condition.status.as_str(), "DATA_LOSS");
+    for words in ["8.5 KiB of this volume", "1 file is affected", "looked up"] {
+        assert!(condition.message.contains(words), "{}", condition.message);
+    }
+    assert_eq!(lost_condition(&[]), None);
+    // Nothing of a deleted volume is lost.
+    placed.record.state = RecordState::Erasing {
+        erase_guid: Uuid::nil(),
+        done_bytes: 0,
+    };
+    assert!(lost(&placed, &located).is_empty());
+}

@@ -3,8 +3,13 @@
 
 use std::{io, mem, thread, time::Instant};
 
-use drivebay_model::{DriveId, Extent, runs};
+use drivebay_model::{
+    DriveId, Extent,
+    lost::{self, SECTOR},
+    runs,
+};
 use drivebay_sys::direct::{ALIGN, is_of_medium};
+use uuid::Uuid;
 
 use super::{
     CopyError,
@@ -44,6 +49,10 @@ pub(super) struct Copy<'a, S: ?Sized, T: ?Sized> {
     pub(super) may_match: bool,
     /// Ranges of the volume without data that could be lost.
     pub(super) holds_nothing: &'a [Extent],
+    /// Ranges of the volume whose data is lost.
+    pub(super) lost: &'a [Extent],
+    /// The volume that is copied to, which marks name.
+    pub(super) volume: Uuid,
 }
 
 /// Bytes that were written, and must read back.
@@ -174,8 +183,8 @@ where
     }
 
     /// Reads a span block by block after reading it as a whole failed, and adds the unreadable
-    /// blocks to `unreadable`. Blocks without data become zeros and are not read: a drive takes
-    /// seconds for each bad one. Returns the bytes that were tried: all, unless the time is over or
+    /// blocks to `unreadable`. Blocks that are given up become zeros or marks and are not read: a
+    /// drive takes seconds for each bad one. Returns the bytes that were tried: all, unless the time is over or
     /// too many ranges are unreadable.
     fn read_blocks(
         &self,
@@ -193,10 +202,14 @@ where
             begin("copy volume: read blocks");
             let at = span.source + done;
             let len = (BLOCK - at % BLOCK).min(span.len - done);
-            let is_free = self.is_free(span.at + done, len);
-            let read = piece.bytes(done, len).and_then(|block| match is_free {
+            let of_volume = Extent {
+                start: span.at + done,
+                len,
+            };
+            let is_given_up = self.is_given_up(of_volume);
+            let read = piece.bytes(done, len).and_then(|block| match is_given_up {
                 true => {
-                    block.fill(0);
+                    self.give_up(of_volume, block);
                     Ok(())
                 }
                 false => self.source.dev.read_at(at, block),
@@ -218,8 +231,21 @@ where
         Ok(done)
     }
 
-    fn is_free(&self, at: u64, len: u64) -> bool {
-        runs::without(&[Extent { start: at, len }], self.holds_nothing).is_empty()
+    fn is_given_up(&self, block: Extent) -> bool {
+        let with_data = runs::without(&[block], self.holds_nothing);
+        runs::without(&with_data, self.lost).is_empty()
+    }
+
+    /// Fills a block with marks where data is lost, else with zeros.
+    fn give_up(&self, block: Extent, bytes: &mut [u8]) {
+        let sectors = (block.start..).step_by(SECTOR as usize);
+        for (start, sector) in sectors.zip(bytes.chunks_mut(SECTOR as usize)) {
+            let here = Extent { start, len: SECTOR };
+            match self.lost.iter().any(|lost| lost.overlap(here).is_some()) {
+                true => sector.copy_from_slice(&lost::mark(self.volume, start)),
+                false => sector.fill(0),
+            }
+        }
     }
 
     fn write(

@@ -1,6 +1,6 @@
 //! Changes the parameters in a copy's record before it becomes a volume.
 
-use drivebay_model::{Placed, Record, RecordState};
+use drivebay_model::{PlaceState, Placed, Record, RecordState};
 use drivebay_worker::{Context, Job};
 
 use crate::{
@@ -30,7 +30,7 @@ pub(super) fn set<D: ClaimedDrive + ?Sized>(
     let placed = drive.placed(&contents, uuid)?;
     let record = &placed.record;
     let is_meant = record.place == job.place
-        && record.place.is_filling()
+        && matches!(record.place, PlaceState::Incoming { .. })
         && record.state != RecordState::Creating
         && !record.is_erasing();
     if !is_meant {

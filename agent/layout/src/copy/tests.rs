@@ -14,6 +14,7 @@ use crate::{
     jobs::CopyProgress,
 };
 use drivebay_model::{DriveId, Extent, runs};
+use uuid::Uuid;
 
 const SIZE: u64 = 256 * BLOCK;
 const FOREVER: u64 = 3_600_000;
@@ -144,8 +145,22 @@ fn step(
 fn step_around(
     source: &(impl Medium + Sync),
     drives: &Drives,
-    (from, may_match): (u64, bool),
+    how: (u64, bool),
     holds_nothing: &[Extent],
+    rate: &mut Rate,
+) -> Result<CopyProgress, CopyError> {
+    step_giving_up(source, drives, how, (holds_nothing, &[]), rate)
+}
+
+/// The volume that is copied.
+const VOLUME: Uuid = Uuid::from_u128(7);
+
+/// Runs a step with ranges of the volume that hold no data, and ranges whose data is lost.
+fn step_giving_up(
+    source: &(impl Medium + Sync),
+    drives: &Drives,
+    (from, may_match): (u64, bool),
+    (holds_nothing, lost): (&[Extent], &[Extent]),
     rate: &mut Rate,
 ) -> Result<CopyProgress, CopyError> {
     let (here, there) = (DriveId("source".into()), DriveId("target".into()));
@@ -162,6 +177,8 @@ fn step_around(
         },
         may_match,
         holds_nothing,
+        lost,
+        volume: VOLUME,
     };
     copy.run(from, rate, &mut |_| {})
 }

@@ -15,8 +15,8 @@ use super::{
 use crate::{
     claimed::{ClaimedDrive, Erasable, in_doubt},
     device::Device,
-    encrypted,
     error::{LayoutError, ambiguous, damaged, fit, in_use, io_error},
+    mapped,
     plan::advance::first_state,
     zeroed::Slots,
 };
@@ -49,7 +49,7 @@ impl ClaimedDrive for Session<'_> {
         let mut contents = self.view.contents.clone();
         contents.space = self.space();
         contents.notes.extend(self.notes.iter().cloned());
-        encrypted::find_mappings(self.dev, &mut contents)?;
+        mapped::find(self.dev, &mut contents)?;
         Ok(contents)
     }
 

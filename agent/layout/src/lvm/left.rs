@@ -15,7 +15,7 @@ use super::{
     name,
 };
 use crate::{error::LayoutError, jobs::ResumeLeft, open::LOCK_LIMIT};
-use drivebay_model::encryption;
+use drivebay_model::{encryption, lost};
 use drivebay_sys::dm::{self, Control, Suspended};
 
 /// Limit of resuming all devices, in addition to the limit of locking a drive.
@@ -102,7 +102,7 @@ fn names(devices: &[Suspended]) -> String {
 }
 
 /// Returns the devices of Drivebay's VGs, by drive, in the order in which they must be resumed: the layers below, then snapshots, then
-/// volumes, then the mapped devices of encrypted ones. Resuming a volume may write to the layers below it, and needs its snapshots active.
+/// volumes, then the mapped devices over them. Resuming a volume may write to the layers below it, and needs its snapshots active.
 /// `only`: see `ResumeLeft`. Pure.
 fn of_drives(all: Vec<Suspended>, only: Option<&[String]>) -> BTreeMap<Uuid, Vec<Suspended>> {
     let mut drives: BTreeMap<Uuid, Vec<(u8, Suspended)>> = BTreeMap::new();
@@ -110,11 +110,12 @@ fn of_drives(all: Vec<Suspended>, only: Option<&[String]>) -> BTreeMap<Uuid, Vec
         if only.is_some_and(|only| !only.contains(&device.uuid)) {
             continue;
         }
-        if let Some(header) = encryption::header_of(&device.name) {
+        let mapped = encryption::header_of(&device.name).or_else(|| lost::volume_of(&device.name));
+        if let Some(of) = mapped {
             let drive = match &device.on {
                 Some(lv) => name::of_device(lv).map(|(drive, _)| drive),
                 // Over a partition: it waits for no other device.
-                None => Some(header),
+                None => Some(of),
             };
             if let Some(drive) = drive {
                 drives.entry(drive).or_default().push((3, device));

@@ -7,9 +7,9 @@ use super::Session;
 use crate::{
     claimed::{ClaimedDrive, Erasable},
     device::{Device, Kernel},
-    encrypted,
     error::{LayoutError, ambiguous, in_use, io_error},
     gpt::{ENTRIES, Entry},
+    mapped,
     plan::{self, advance::first_state},
     record::{self, Content, Stored},
     zeroed::Slots,
@@ -38,7 +38,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
 
     fn contents(&self) -> Result<Contents, LayoutError> {
         let mut contents = self.everything()?;
-        encrypted::find_mappings(self.dev, &mut contents)?;
+        mapped::find(self.dev, &mut contents)?;
         Ok(contents)
     }
 

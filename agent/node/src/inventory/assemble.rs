@@ -370,7 +370,7 @@ pub(super) fn volume(
     let acknowledged = drive.health.acknowledged.as_ref();
     let acknowledged = acknowledged.and_then(|_| inventory.health.acknowledged_at(&drive.id));
     conditions.extend(inventory.health.volume(record.uuid, acknowledged));
-    let unreadable: Vec<_> = drive
+    let mut unreadable: Vec<_> = drive
         .health
         .unreadable
         .iter()
@@ -378,6 +378,9 @@ pub(super) fn volume(
         .cloned()
         .collect();
     conditions.extend(unreadable::condition(drive, &unreadable));
+    let lost = unreadable::lost(placed, inventory.health.located());
+    conditions.extend(unreadable::lost_condition(&lost));
+    unreadable.extend(lost);
     conditions.extend(of_its_drive(drive));
     conditions.extend(
         inventory

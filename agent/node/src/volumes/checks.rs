@@ -336,7 +336,7 @@ impl Volumes {
         };
         // Not to be interrupted, and short.
         let worker = WorkerKey::from((&drive.id, Slot::Check));
-        let made = match volume.placed.record.encryption() {
+        let made = match volume.placed.mapping_uuid() {
             Some(_) => self.run_suspending(worker, job, MAKE, None).await,
             None => self.node.run(worker, job, MAKE).await,
         };

@@ -29,7 +29,10 @@ impl Volumes {
         path: PathBuf,
     ) -> Result<u64, VolumeError> {
         self.call_off_check(held).await;
-        let (drive, volume) = &self.reach_settled(held, volume).await?;
+        let (drive, volume) = self.reach_settled(held, volume).await?;
+        // Its mapped device gets the new size as well.
+        let volume = self.settle_lost(&drive, &volume, true).await?;
+        let (drive, volume) = (&drive, &volume);
         let job = GrowFs {
             drive: drive.clone(),
             uuid: volume.uuid,

@@ -21,6 +21,7 @@ pub mod keys;
 mod learned;
 pub mod light;
 pub mod locate;
+mod lost;
 pub mod manual;
 pub mod moves;
 pub mod placement;

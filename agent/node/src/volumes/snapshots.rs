@@ -87,6 +87,11 @@ fn is_without_header(record: &Record) -> bool {
     record.encryption().is_some() && record.state == RecordState::New
 }
 
+/// True if sectors of a volume are lost. Pure.
+fn has_lost(record: &Record) -> bool {
+    record.lost().is_some_and(|lost| !lost.is_empty())
+}
+
 /// Returns the volume that this snapshot is being copied to. Pure.
 fn copied_to(snapshot: &Snapshot, uuid: Uuid) -> Option<Uuid> {
     let copies = |volume: &&Volume| {
@@ -183,6 +188,10 @@ impl Volumes {
             Some("its drive has layout partition; snapshots need layout lvm")
         } else if is_without_header(&volume.placed.record) {
             Some("it is encrypted, and its first stage makes its header; take it after that")
+        } else if has_lost(&volume.placed.record) {
+            Some(
+                "sectors of it were lost when it moved, and would be data in a snapshot; restore or delete the files in them (`volume show` names them) first",
+            )
         } else if self.inner.moves.is_requested(volume.uuid) {
             Some(
                 "it is being moved to another drive; wait for that, or end it with `drivebay-agent volume move --cancel`",
@@ -208,7 +217,7 @@ impl Volumes {
         };
         // Other calls for the drive do not wait for what is still to be written to the volume.
         let worker = WorkerKey::from((&volume.drive, Slot::Foreground)).on(Lane::Volume(uuid));
-        let taken = match volume.placed.record.encryption() {
+        let taken = match volume.placed.mapping_uuid() {
             Some(_) => self.run_suspending(worker, job, DEADLINE, None).await,
             None => self.node.run(worker, job, DEADLINE).await,
         };

@@ -62,7 +62,9 @@ impl Volumes {
     ) -> Result<(), VolumeError> {
         self.call_off_check(held).await;
         self.not_detached(volume)?;
-        let (drive, volume) = &self.reach_settled(held, volume).await?;
+        let (drive, volume) = self.reach_settled(held, volume).await?;
+        let volume = self.settle_lost(&drive, &volume, true).await?;
+        let (drive, volume) = (&drive, &volume);
         let class = self
             .node
             .config()

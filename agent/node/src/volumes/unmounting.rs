@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::{
     Caller, MOUNT_DEADLINE, VolumeError, Volumes,
     guard::{Key, VolumeGuard},
+    reach::reach_in,
 };
 use crate::mounts;
 use drivebay_evidence::stalls;
@@ -191,27 +192,32 @@ impl Volumes {
         }
     }
 
-    /// Removes the mapped device of an encrypted volume that is unstaged. `is_lost`: its drive is gone or does not answer, so that the kernel
+    /// Removes the mapped device of a volume that is unstaged. `is_lost`: its drive is gone or does not answer, so that the kernel
     /// may still hold the device; it is then removed when the drive returns.
     async fn close_mapping(&self, volume: &Volume, is_lost: bool) -> Result<(), VolumeError> {
-        let Some(encryption) = volume.placed.record.encryption() else {
+        let Some(mapping) = volume.placed.record.mapping() else {
             return Ok(());
         };
         let job = CloseMapping {
             uuid: volume.uuid,
-            encryption,
+            mapping,
         };
         let worker = self.unmounter(volume);
         match self.node.pool().run(worker, job, MOUNT_DEADLINE).await {
             Ok(false) => return Ok(()),
             Ok(true) => {}
             Err(error) if is_lost => {
-                tracing::warn!(volume = %volume.uuid, error = %drivebay_model::cause::chain(&error), "encrypted volume not closed; its drive is gone or does not answer");
+                tracing::warn!(volume = %volume.uuid, error = %drivebay_model::cause::chain(&error), "mapped device of a volume not removed; its drive is gone or does not answer");
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
         }
-        if let Err(error) = self.reread_volume(volume).await {
+        let reread = async {
+            let volume = self.reread_volume(volume).await?;
+            let drive = reach_in(&self.node.inventory().current(), &volume)?;
+            self.settle_lost(&drive, &volume, true).await
+        };
+        if let Err(error) = reread.await {
             tracing::debug!(volume = %volume.uuid, error = %drivebay_model::cause::chain(&error), "cannot read the drive of a volume that was closed");
         }
         Ok(())

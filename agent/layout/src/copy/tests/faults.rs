@@ -5,8 +5,17 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use super::{BLOCK, Drives, Extent, FOREVER, FakeDrive, Rate, runs, step, step_around};
-use crate::{copy::CopyError, copy::engine::MOST_UNREADABLE, device::Medium, error::LayoutError};
+use super::{
+    BLOCK, Drives, Extent, FOREVER, FakeDrive, Rate, VOLUME, runs, step, step_around,
+    step_giving_up,
+};
+use crate::{
+    copy::{CopyError, engine::MOST_UNREADABLE},
+    device::{Device, Medium},
+    error::LayoutError,
+    lost::Marked,
+};
+use drivebay_model::lost;
 
 /// Fails reads for which `fails` is true: given the offset, the length and the number of reads
 /// before.
@@ -180,6 +189,57 @@ fn what_did_not_read_and_is_given_up_is_zeros_whatever_the_target_had_there() {
             assert!(!drives.target.is_dirty());
         }
     }
+}
+
+#[test]
+fn what_is_lost_has_marks_and_is_unreadable_for_the_next_copy_until_it_is_written() {
+    let drives = Drives::plain(64);
+    // Blocks 3 and 4 of the volume cannot be read; half of block 4 holds data.
+    drives.source.unreadable.set(Some(blocks(10 + 3, 2)));
+    let lost = [
+        blocks(3, 1),
+        Extent {
+            start: 4 * BLOCK,
+            len: BLOCK / 2,
+        },
+    ];
+    let nothing = [Extent {
+        start: 4 * BLOCK + BLOCK / 2,
+        len: BLOCK / 2,
+    }];
+    let given_up = (&nothing[..], &lost[..]);
+    for may_match in [false, true] {
+        let how = (0, may_match);
+        let done = step_giving_up(&drives.source, &drives, how, given_up, &mut rate()).unwrap();
+        assert_eq!((done.done_bytes, done.unreadable), (64 * BLOCK, vec![]));
+        let mut expected = bytes_of_source(&drives);
+        let half = 4 * BLOCK + BLOCK / 2;
+        for at in (3 * BLOCK..half).step_by(512) {
+            expected[at as usize..][..512].copy_from_slice(&lost::mark(VOLUME, at));
+        }
+        expected[half as usize..(5 * BLOCK) as usize].fill(0);
+        assert!(drives.copy() == expected);
+    }
+    // The target as the source of another move: marks are no data, and what was written is.
+    let of_volume = |at: u64| crate::plan::at(&drives.to, at).unwrap().start;
+    let marked = |lost: &[Extent]| -> Vec<u64> {
+        let source = Marked::new(&drives.target, VOLUME, &drives.to, lost);
+        let reads = |block: &u64| {
+            let mut bytes = [0; BLOCK as usize];
+            source
+                .read_at(of_volume(block * BLOCK), &mut bytes)
+                .is_err()
+        };
+        (0..8).filter(reads).collect()
+    };
+    assert_eq!(marked(&lost), [3, 4]);
+    // Elsewhere a mark would be the user's own bytes.
+    assert_eq!(marked(&[blocks(4, 1)]), [4]);
+    drives
+        .target
+        .write_at(of_volume(3 * BLOCK), &[1; BLOCK as usize])
+        .unwrap();
+    assert_eq!(marked(&lost), [4]);
 }
 
 #[test]

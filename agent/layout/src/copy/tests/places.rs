@@ -6,13 +6,15 @@ use super::FakeDrive;
 use crate::{
     claimed::ClaimedDrive,
     copy::{Original, copy, original, parameters::set, snapshot_device},
+    device::Device,
     error::LayoutError,
-    jobs::{Claim, CopyOf, CopyStep, SetParameters},
+    jobs::{Claim, CopyOf, CopyStep, SetParameters, SettleLost},
+    lost::settle,
     partition::{Session, claim},
 };
 use drivebay_model::{
     ClaimPolicy, DriveId, DriveRef, ErasePolicy, Extent, Label, Layout, MIB, Mode, Peer,
-    PlaceState, PlacedSnapshot, Placement, RawSpace, Record, RecordState, samples,
+    PlaceState, PlacedSnapshot, Placement, RawSpace, Record, RecordState, lost, samples,
     volume_snapshot::SnapshotGroup,
 };
 
@@ -118,6 +120,7 @@ fn job(uuid: Uuid, generation: u64) -> CopyStep {
         source_writes: None,
         may_match: false,
         holds_nothing: Vec::new(),
+        lost: Vec::new(),
         bytes_per_second: None,
         budget_ms: 1000,
     }
@@ -297,7 +300,7 @@ fn a_snapshot_that_is_not_complete_is_not_copied_nor_is_any_of_its_group() {
 }
 
 #[test]
-fn what_is_kept_with_a_volume_is_replaced_while_it_is_filled_and_never_afterwards() {
+fn what_is_kept_with_a_copy_is_replaced_while_it_is_incomplete_and_never_afterwards() {
     let drive = drive(incoming(1));
     let kept = |drive: &FakeDrive| {
         let contents = session(drive).contents().unwrap();
@@ -334,7 +337,64 @@ fn what_is_kept_with_a_volume_is_replaced_while_it_is_filled_and_never_afterward
         .set_place(a(), &incoming(1), &PlaceState::default(), None)
         .unwrap();
     is_not_there(set(&mut session(&drive), &job(&[("a", "1")])));
-    // Nor can the parameters of a move's copy be changed.
+    // A move's copy gets the lost sectors of its source.
     let drive = self::drive(incoming(2));
-    is_not_there(set(&mut session(&drive), &elsewhere));
+    assert!(set(&mut session(&drive), &elsewhere).unwrap().changed);
+}
+
+#[test]
+fn a_lost_sector_is_recorded_until_it_is_written_and_the_device_ends_with_the_last_one() {
+    let drive = drive(incoming(2));
+    let range = |start, len| Extent { start, len };
+    let recorded = [range(4096, 4096), range(MIB, 1024)];
+    let mut parameters = Default::default();
+    lost::keep(Some(&recorded), &mut parameters);
+    let job = SetParameters {
+        drive: job(a(), 1).target,
+        uuid: a(),
+        place: incoming(2),
+        parameters,
+    };
+    set(&mut session(&drive), &job).unwrap();
+    let settle = |drive: &FakeDrive, may_end| {
+        let job = SettleLost {
+            drive: job.drive.clone(),
+            uuid: a(),
+            may_end,
+        };
+        let done = settle(&mut session(drive), &job)?;
+        let record = &done.contents.volume(a()).unwrap().record;
+        Ok((done.changed, record.lost()))
+    };
+    // Not of a copy that is no volume yet.
+    is_not_there(settle(&drive, true).map(drop));
+    let live = PlaceState::Live {
+        generation: 2,
+        from: Some(peer(0xd15c)),
+    };
+    session(&drive)
+        .set_place(a(), &incoming(2), &live, None)
+        .unwrap();
+    let contents = session(&drive).contents().unwrap();
+    let runs = session(&drive).runs(contents.volume(a()).unwrap()).unwrap();
+    let begin = runs[0].start;
+    for at in (4096..8192).step_by(512).chain([MIB, MIB + 512]) {
+        drive.write_at(begin + at, &lost::mark(a(), at)).unwrap();
+    }
+    assert_eq!(
+        settle(&drive, true).unwrap(),
+        (false, Some(recorded.to_vec()))
+    );
+    // One block of the first range is written, and then all others.
+    drive.write_at(begin + 4096 + 1024, &[7; 512]).unwrap();
+    let left = vec![range(4096, 1024), range(5632, 2560), recorded[1]];
+    assert_eq!(settle(&drive, false).unwrap(), (true, Some(left)));
+    drive.write_at(begin + 4096, &[7; 4096]).unwrap();
+    drive.write_at(begin + MIB, &[0; 1024]).unwrap();
+    assert_eq!(settle(&drive, false).unwrap(), (true, Some(Vec::new())));
+    assert_eq!(settle(&drive, true).unwrap(), (true, None));
+    assert_eq!(settle(&drive, true).unwrap(), (false, None));
+    // What does not read is not known to be written.
+    drive.unreadable.set(Some(range(begin + 4096, 512)));
+    assert_eq!(settle(&drive, true).unwrap(), (false, None));
 }

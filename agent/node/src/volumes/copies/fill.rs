@@ -274,6 +274,7 @@ impl Volumes {
                 source_writes,
                 may_match,
                 holds_nothing: given_up.ahead(),
+                lost: Vec::new(),
                 bytes_per_second,
                 budget_ms: BUDGET.as_millis() as u64,
             };

@@ -1,0 +1,123 @@
+//! The mapped device over a volume's own one: opened for a stage, and closed after the last unmount.
+
+use std::path::Path;
+
+use uuid::Uuid;
+
+use super::{
+    backend::StageBackend,
+    crypt::{self, Opening},
+    device::{self, Partition, io_error},
+    jobs::{FsError, Stage},
+};
+use drivebay_layout::lost;
+use drivebay_model::{Cause, DriveRef, Extent, Mapping, MappingNames, Placed, lost::SECTOR};
+use drivebay_sys::dm;
+use drivebay_worker::Context;
+
+/// Opens a volume that has a mapped device, and returns that; None: it has none. Errs if the job has a secret for a volume that is not
+/// encrypted, or none for one that is. `may_format`: the header of an encrypted volume may be made if there never was one.
+pub(super) fn open(
+    backend: &dyn StageBackend,
+    job: &Stage,
+    placed: &Placed,
+    may_format: bool,
+    context: &mut Context,
+) -> Result<Option<Partition>, FsError> {
+    let uuid = job.uuid;
+    match (placed.record.encryption(), &job.secrets) {
+        (None, Some(_)) => Err(FsError::NotEncrypted { uuid }),
+        (Some(_), None) => Err(FsError::NoSecret { uuid }),
+        (None, None) => match placed.record.lost() {
+            Some(lost) => open_lost(&job.drive, placed, &lost, context).map(Some),
+            None => Ok(None),
+        },
+        (Some(encryption), Some(secrets)) => {
+            let opening = Opening {
+                backend,
+                drive: &job.drive,
+                placed,
+                encryption,
+                secrets,
+                may_format,
+            };
+            crypt::open(&opening, context).map(Some)
+        }
+    }
+}
+
+/// Maps a device over the one of a volume with lost sectors, which reads those as errors. One that is there already gets these ranges, and
+/// the volume's present size.
+fn open_lost(
+    drive: &DriveRef,
+    placed: &Placed,
+    lost: &[Extent],
+    context: &mut Context,
+) -> Result<Partition, FsError> {
+    let own = device::open(drive, placed)?;
+    context.step(&format!("mapping a device over {}", own.device));
+    let failed = |error| io_error("mapping a device over", &own.node, error);
+    let uuid = placed.record.uuid;
+    let (Some(MappingNames { name, dm_uuid }), sectors) =
+        (placed.record.mapping(), own.bytes / SECTOR)
+    else {
+        return Err(FsError::NotOpen { uuid });
+    };
+    let lost = lost::sectors(lost);
+    let mapped = dm::mapped_over(Path::new("/sys"), &own.device, &dm_uuid).map_err(failed)?;
+    let mapping = match mapped {
+        Some(mapped) => {
+            dm::map_over(own.dev, sectors, &lost, &dm_uuid).map_err(failed)?;
+            Mapping {
+                device: mapped.kernel_name,
+                dev: mapped.dev,
+            }
+        }
+        None => {
+            if let Some(why) = dm::lossy_unavailable() {
+                return Err(FsError::NoLostSectors { uuid, why });
+            }
+            let made = dm::create_over(own.dev, sectors, &lost, (&name, &dm_uuid));
+            let made = made.map_err(failed)?;
+            Mapping {
+                device: made.kernel_name,
+                dev: made.dev,
+            }
+        }
+    };
+    let placed = Placed {
+        mapping: Some(mapping),
+        ..placed.clone()
+    };
+    device::open_mapped(drive, &placed)
+}
+
+/// Closes a volume after a failed stage, if that has opened it: as little is left behind as of a mount. One that was open before may be used
+/// elsewhere. `before`: the volume as it was before the stage.
+pub(super) fn close_again(before: &Placed) {
+    if let Some(names) = before.record.mapping()
+        && before.mapping.is_none()
+        && let Err(error) = close(before.record.uuid, &names)
+    {
+        tracing::error!(volume = %before.record.uuid, error = %drivebay_model::cause::chain(&error), "cannot close a volume after a failed stage");
+    }
+}
+
+/// Removes the mapped device of a volume from the kernel; true if there was one.
+///
+/// # Errors
+/// `MappingInUse`: it is open.
+pub(super) fn close(uuid: Uuid, names: &MappingNames) -> Result<bool, FsError> {
+    let failed = |source: std::io::Error| FsError::Io {
+        what: "removing".to_owned(),
+        path: names.name.clone(),
+        source: Cause::from(source),
+    };
+    match dm::remove_mapped(&names.dm_uuid) {
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(FsError::MappingInUse {
+            uuid,
+            device: names.name.clone(),
+        }),
+        done => done.map_err(failed),
+    }
+}

@@ -1,0 +1,103 @@
+//! Lost sectors of volumes (`drivebay_model::lost`): what was written since is not lost any more. Looked at before a stage, after the last
+//! unmount, and, while a volume is in use, after something was written to it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{LAYOUT_DEADLINE, VolumeError, Volumes};
+use crate::inventory::can_be_copied;
+use drivebay_layout::jobs::SettleLost;
+use drivebay_model::{DriveRef, Snapshot, Volume, VolumeState, cause::chain};
+use drivebay_sys::{offload::offload, quiet};
+use drivebay_worker::Slot;
+
+/// Interval of looking at volumes in use: a lost sector that was written reads as an error for at most this long.
+const EVERY: Duration = Duration::from_secs(5);
+/// Reading sysfs waits for no drive.
+const COUNT_DEADLINE: Duration = Duration::from_secs(5);
+
+impl Volumes {
+    /// Records which sectors of a volume are lost still, if it has any, and has its mapped device answer only those with errors. Returns the
+    /// volume in its current state. `may_end`: see `SettleLost`.
+    pub(super) async fn settle_lost(
+        &self,
+        drive: &DriveRef,
+        volume: &Volume,
+        may_end: bool,
+    ) -> Result<Volume, VolumeError> {
+        let Some(before) = volume.placed.record.lost() else {
+            return Ok(volume.clone());
+        };
+        let job = SettleLost {
+            drive: drive.clone(),
+            uuid: volume.uuid,
+            may_end,
+        };
+        let worker = (&volume.drive, Slot::Foreground);
+        let settled = self.node.run(worker, job, LAYOUT_DEADLINE).await?;
+        let inventory = self.node.inventory();
+        inventory.put_contents(&volume.drive, settled.contents);
+        let current = inventory.current();
+        let now = current.volumes.get(&volume.uuid);
+        let now = now.cloned().ok_or_else(|| VolumeError::NotFound {
+            id: volume.uuid.to_string(),
+        })?;
+        let left = now.placed.record.lost().unwrap_or_default();
+        if left != before {
+            tracing::info!(volume = %volume.uuid, ranges_before = before.len(), ranges_left = left.len(), "lost sectors of a volume were written, and read again");
+        }
+        Ok(now)
+    }
+
+    /// Looks at volumes in use that have lost sectors whenever something was written to them, until stopped.
+    pub async fn watch_lost(&self, stop: CancellationToken) {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut settled: BTreeMap<Uuid, u64> = BTreeMap::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            let snapshot = self.node.inventory().current();
+            let open = open_with_lost(&snapshot);
+            settled.retain(|uuid, _| open.iter().any(|(_, volume, _)| volume.uuid == *uuid));
+            for (drive, volume, device) in open {
+                // Counted before the marks are read: what is written later is looked at the next time.
+                let counted = offload("writes", COUNT_DEADLINE, move || quiet::writes(&device));
+                let Ok(Ok(Some(writes))) = counted.await else {
+                    continue;
+                };
+                if settled.get(&volume.uuid) == Some(&writes) {
+                    continue;
+                }
+                match self.settle_lost(&drive, &volume, false).await {
+                    Ok(_) => {
+                        settled.insert(volume.uuid, writes);
+                    }
+                    Err(error) => {
+                        tracing::warn!(volume = %volume.uuid, error = %chain(&error), "cannot look which lost sectors of a volume were written");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the volumes with lost sectors that are open, with their drives and the kernel names of their mapped devices. Pure.
+fn open_with_lost(snapshot: &Snapshot) -> Vec<(DriveRef, Volume, String)> {
+    let open = snapshot.volumes.values().filter_map(|volume| {
+        let mapping = volume.placed.mapping.as_ref()?;
+        let lost = volume.placed.record.lost()?;
+        let drive = snapshot.drives.get(&volume.drive)?;
+        let is_served = volume.state == VolumeState::Ready && can_be_copied(drive);
+        (is_served && !lost.is_empty()).then(|| {
+            let device = mapping.device.clone();
+            (DriveRef::from(&drive.facts), volume.clone(), device)
+        })
+    });
+    open.collect()
+}
