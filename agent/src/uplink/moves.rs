@@ -165,6 +165,7 @@ fn parse_request(request: wire::MoveVolumesRequest) -> Result<MoveRequest, Statu
         scope: scope(request.volume_id, request.drive, request.only)?,
         to: request.to,
         hold: request.hold,
+        abort_on_error: request.abort_on_error,
         by: request.by,
     })
 }

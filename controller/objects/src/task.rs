@@ -115,6 +115,9 @@ pub struct Evacuate {
     /// A pod that starts waits until its volume has moved. By default, it ends the copying of its volume.
     #[serde(default)]
     pub hold: bool,
+    /// Unreadable sectors with data stop the move of their volume. By default they read as errors on the other drive, too.
+    #[serde(default)]
+    pub abort_on_error: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

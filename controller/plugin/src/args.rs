@@ -161,6 +161,9 @@ pub(crate) struct EvacuateArgs {
     /// A pod that starts waits until its volume has moved
     #[arg(long)]
     pub(crate) hold: bool,
+    /// Unreadable sectors with data stop the move of their volume; by default they read as errors on the other drive, too
+    #[arg(long)]
+    pub(crate) abort_on_error: bool,
 }
 
 #[derive(Debug, Args)]

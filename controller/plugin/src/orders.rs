@@ -48,6 +48,7 @@ pub(crate) async fn run(
             spec.evacuate = Some(Evacuate {
                 volumes: args.volumes.clone(),
                 hold: args.hold,
+                abort_on_error: args.abort_on_error,
                 to,
             });
             ("evacuate", &args.of.wait)

@@ -1,4 +1,4 @@
-//! A volume of layout partition on one of two drives that can fail, and a file whose blocks can be located on the drive.
+//! A volume on one of two drives that can fail, and a file whose blocks can be located on the drive.
 
 use std::collections::HashMap;
 
@@ -29,8 +29,13 @@ impl Failing {
         Self::of("ext4", name, more).await
     }
 
-    /// Creates the volume with this filesystem, of blocks of 4 KiB, in use.
+    /// Creates the volume with this filesystem, of blocks of 4 KiB, in use, with layout partition.
     pub(crate) async fn of(fs_type: &str, name: &str, more: &str) -> Self {
+        Self::on("partition", fs_type, name, more).await
+    }
+
+    /// The same with this layout.
+    pub(crate) async fn on(layout: &str, fs_type: &str, name: &str, more: &str) -> Self {
         let (bytes, options) = match fs_type {
             "xfs" => (320 * MIB, ""),
             "btrfs" => (160 * MIB, ""),
@@ -42,7 +47,7 @@ impl Failing {
             .map(|drive| drive.file().display().to_string())
             .collect();
         let class = format!(
-            "[[class]]\nname = \"{CLASS}\"\nlayout = \"partition\"\nplacement = \"spread\"\n[class.select]\npath = {paths:?}\n"
+            "[[class]]\nname = \"{CLASS}\"\nlayout = {layout:?}\nplacement = \"spread\"\n[class.select]\npath = {paths:?}\n"
         );
         let rig = Rig::tuned(Vec::new(), |settings| {
             settings.more = format!("{more}{class}");

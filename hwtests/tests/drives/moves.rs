@@ -22,10 +22,21 @@ pub(crate) async fn client(rig: &Rig) -> AgentClient<Channel> {
 }
 
 pub(crate) async fn move_to(rig: &Rig, id: &str, to: &str) -> Result<(), Status> {
+    move_unless_unreadable(rig, id, to, false).await
+}
+
+/// `abort_on_error`: unreadable sectors with data stop the move.
+pub(crate) async fn move_unless_unreadable(
+    rig: &Rig,
+    id: &str,
+    to: &str,
+    abort_on_error: bool,
+) -> Result<(), Status> {
     let request = MoveVolumesRequest {
         volume_id: id.to_owned(),
         to: vec![to.to_owned()],
         by: "ann".into(),
+        abort_on_error,
         ..Default::default()
     };
     let response = client(rig).await.move_volumes(request).await;

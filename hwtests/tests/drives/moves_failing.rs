@@ -7,7 +7,7 @@ use drivebay_proto::agent::CancelMovesRequest;
 
 use super::{
     failing::{Failing, SECTOR, id, text},
-    moves::{client, lives_on, move_to, moves, read_letter, use_volume},
+    moves::{client, lives_on, move_unless_unreadable, moves, read_letter, use_volume},
 };
 
 /// Longer than two attempts take, and the agent's queries of a filesystem meanwhile.
@@ -22,7 +22,7 @@ async fn kept(fs_type: &str, moves: &str) -> Failing {
 
 impl Failing {
     async fn move_away(&self) {
-        move_to(&self.rig, &self.volume.id, &id(&self.to))
+        move_unless_unreadable(&self.rig, &self.volume.id, &id(&self.to), true)
             .await
             .unwrap();
     }

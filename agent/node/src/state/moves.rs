@@ -25,6 +25,9 @@ pub struct MoveRecord {
     /// True if a stage waits until the volume has moved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hold: bool,
+    /// True if unreadable sectors that may hold data stop it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub abort_on_error: bool,
     /// Requester of the move.
     pub by: String,
     /// True if it belongs to an evacuation that the agent began without a request.
@@ -89,6 +92,7 @@ impl MoveRecord {
             to,
             generation: 2,
             hold: false,
+            abort_on_error: false,
             by: "ann".into(),
             automatic: false,
             requested_at: 0,

@@ -234,6 +234,7 @@ async fn evacuate(
         only,
         to: target.to.clone(),
         hold: given.hold,
+        abort_on_error: given.abort_on_error,
         by: by.to_owned(),
         ..MoveVolumesRequest::default()
     };

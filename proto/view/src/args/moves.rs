@@ -8,6 +8,9 @@ use crate::watch::WatchArg;
 /// Options of every command that moves volumes.
 #[derive(Debug, Args)]
 pub struct MoveOptions {
+    /// Stop the move where sectors with data cannot be read. By default they are lost: errors on the new drive, too, until they are written
+    #[arg(long)]
+    pub abort_on_error: bool,
     /// Show what would be moved where, and every reason against it; change nothing
     #[arg(long)]
     pub plan: bool,
@@ -34,7 +37,7 @@ pub struct EvacuateArgs<A: Args> {
     #[arg(long)]
     pub hold: bool,
     /// Cancel its moves that are not completed; their volumes stay where they are, and copies are erased
-    #[arg(long, conflicts_with_all = ["to", "volumes", "hold", "plan", "no_wait"])]
+    #[arg(long, conflicts_with_all = ["to", "volumes", "hold", "abort_on_error", "plan", "no_wait"])]
     pub cancel: bool,
     #[command(flatten)]
     pub options: MoveOptions,
@@ -67,7 +70,7 @@ pub struct MoveVolumeArgs<A: Args> {
     #[arg(long)]
     pub hold: bool,
     /// Cancel its move, if that is not completed; the volume stays where it is, and the copy is erased
-    #[arg(long, conflicts_with_all = ["to", "hold", "plan", "no_wait"])]
+    #[arg(long, conflicts_with_all = ["to", "hold", "abort_on_error", "plan", "no_wait"])]
     pub cancel: bool,
     #[command(flatten)]
     pub options: MoveOptions,

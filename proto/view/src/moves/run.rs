@@ -76,6 +76,7 @@ pub struct Order<'a> {
     pub only: Vec<String>,
     pub to: Vec<String>,
     pub hold: bool,
+    pub abort_on_error: bool,
     pub plan: bool,
     pub cancel: bool,
     pub wait: bool,
@@ -238,6 +239,7 @@ impl<'a> Order<'a> {
             only: Vec::new(),
             to: Vec::new(),
             hold: false,
+            abort_on_error: options.abort_on_error,
             plan: options.plan,
             cancel: false,
             wait: !options.no_wait,
@@ -258,6 +260,7 @@ impl Order<'_> {
             only: self.only.clone(),
             to: self.to.clone(),
             hold: self.hold,
+            abort_on_error: self.abort_on_error,
             plan,
             by: by.to_owned(),
         }

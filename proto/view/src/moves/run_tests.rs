@@ -74,6 +74,7 @@ fn order(verb: Verb<'static>) -> Order<'static> {
         only: Vec::new(),
         to: Vec::new(),
         hold: false,
+        abort_on_error: false,
         plan: false,
         cancel: false,
         wait: true,

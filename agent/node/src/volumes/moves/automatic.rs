@@ -246,6 +246,7 @@ fn request(snapshot: &Snapshot, drive: &Drive, evacuation: Evacuation) -> Option
         },
         to,
         hold: false,
+        abort_on_error: false,
         by: format!("evacuate = {}", evacuation.as_str()),
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{MovePhase, RECORD_DEADLINE, pace::Pace};
+use super::{MovePhase, RECORD_DEADLINE, pace::Pace, unreadable::GivenUp};
 use crate::{
     inventory::can_be_copied,
     state::moves::MoveRecord,
@@ -14,7 +14,7 @@ use crate::{
 };
 use drivebay_layout::jobs::{Claim, CopyError, CopyOf, CopyStep, Create, LayoutError};
 use drivebay_model::{
-    DriveId, DriveRef, DriveState, Extent, Label, Peer, PlaceState, Record, Snapshot, Volume,
+    DriveId, DriveRef, DriveState, Label, Peer, PlaceState, Record, Snapshot, Volume,
     cause::chain,
     units::{count, human_size},
 };
@@ -47,9 +47,9 @@ pub(super) enum MoveError {
         #[source]
         source: RunError<LayoutError>,
     },
-    /// Parts of the source cannot be read: data is never replaced with zeros.
+    /// Parts of the source that may hold data cannot be read, and cannot be kept as errors on the target.
     #[error(
-        "{} of drive {drive} in {} of the volume are unreadable and may hold data, the first at byte {first} of the volume; the move stops there, and the volume stays where it is. `drive show` has the files in them; restore or delete those, and the move goes on",
+        "{} of drive {drive} in {} of the volume are unreadable and may hold data, the first at byte {first} of the volume; the move stops there, and the volume stays where it is, since {why}. `drive show` has the files in them; restore or delete those, and the move goes on",
         human_size(*bytes),
         count(*ranges, "range")
     )]
@@ -58,6 +58,7 @@ pub(super) enum MoveError {
         bytes: u64,
         ranges: usize,
         first: u64,
+        why: String,
     },
     #[error(transparent)]
     Volume(#[from] VolumeError),
@@ -220,7 +221,7 @@ impl Volumes {
         let began = Instant::now();
         let mut done = 0;
         let mut source_writes = None;
-        let mut holds_nothing: Vec<Extent> = Vec::new();
+        let mut given_up = GivenUp::default();
         let mut pace = Pace::new(self.node.config().move_bytes_per_second);
         let worker = WorkerKey::of_group(COPIES, Slot::Background).on(Lane::Volume(uuid));
         loop {
@@ -243,7 +244,8 @@ impl Volumes {
                 from_bytes: done,
                 source_writes,
                 may_match,
-                holds_nothing: holds_nothing.clone(),
+                holds_nothing: given_up.holds_nothing.clone(),
+                lost: given_up.lost.clone(),
                 bytes_per_second,
                 budget_ms: BUDGET.as_millis() as u64,
             };
@@ -260,12 +262,13 @@ impl Volumes {
                 // The step is repeated without these ranges. The query of the filesystem may write to the device, and is the only one that did: a
                 // filesystem that is still mounted somewhere is noticed when the writes are counted again.
                 source_writes = None;
-                holds_nothing.extend(self.all_hold_nothing(&ends, step.unreadable, held).await?);
+                self.give_up(&mut given_up, (&ends, of), step.unreadable, held)
+                    .await?;
                 continue;
             }
             pace.step_ended(step.done_bytes.saturating_sub(done), step_began.elapsed());
             done = step.done_bytes;
-            holds_nothing.retain(|range| range.end() > done);
+            given_up.copied(done);
             let rate = done as f64 / began.elapsed().as_secs_f64().max(0.001);
             moves.change(uuid, |running| {
                 running.phase = MovePhase::Copying;
@@ -276,6 +279,7 @@ impl Volumes {
             });
             self.publish_attempt(uuid);
             if done >= step.total_bytes {
+                self.record_lost(&ends, of, &given_up.lost).await?;
                 moves.change(uuid, |running| running.has_copy = true);
                 return Ok(());
             }

@@ -114,6 +114,7 @@ impl Volumes {
             to: volume.drive.clone(),
             generation: volume.placed.record.place.generation(),
             hold: false,
+            abort_on_error: false,
             by: String::new(),
             automatic: false,
             requested_at: unix_seconds(),

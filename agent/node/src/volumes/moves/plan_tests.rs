@@ -33,6 +33,7 @@ fn request(scope: MoveScope, to: &[&str]) -> MoveRequest {
         scope,
         to: to.iter().map(|name| (*name).to_owned()).collect(),
         hold: false,
+        abort_on_error: false,
         by: "ann".into(),
     }
 }

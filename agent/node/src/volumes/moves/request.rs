@@ -35,6 +35,8 @@ pub struct MoveRequest {
     pub to: Vec<String>,
     /// True: staging waits until the volume has moved. False: staging ends the copying.
     pub hold: bool,
+    /// True: unreadable sectors that may hold data stop the move. False: they read as errors on the target, too.
+    pub abort_on_error: bool,
     /// Requester, recorded with the moves.
     pub by: String,
 }
@@ -186,6 +188,7 @@ impl Volumes {
                     to: planned.to.clone(),
                     generation: volume.placed.record.place.generation() + 1,
                     hold: request.hold,
+                    abort_on_error: request.abort_on_error,
                     by: request.by.clone(),
                     automatic: automatic.is_some(),
                     requested_at: at,
@@ -195,7 +198,7 @@ impl Volumes {
             })
             .collect();
         for (uuid, record) in &records {
-            tracing::warn!(volume = %uuid, source = %record.from, target = %record.to, by = request.by, hold = request.hold, "move of a volume requested");
+            tracing::warn!(volume = %uuid, source = %record.from, target = %record.to, by = request.by, hold = request.hold, abort_on_error = request.abort_on_error, "move of a volume requested");
         }
         self.save_moves_file(|file| {
             file.moves.extend(records);
