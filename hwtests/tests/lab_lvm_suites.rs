@@ -113,13 +113,14 @@ fn every_filesystem_is_grown_while_it_is_mounted_on_partitions_too() {
 
 #[test]
 #[ignore = "needs the lab: hwtests/lab"]
-fn unreadable_sectors_with_data_stay_errors_after_a_move_on_either_layout() {
+fn unreadable_sectors_of_an_ext4_stay_errors_after_moves_on_either_layout() {
+    long!();
     lost_sectors_of("ext4");
 }
 
 #[test]
 #[ignore = "needs the lab: hwtests/lab"]
-fn unreadable_sectors_of_an_xfs_stay_errors_after_a_move_on_either_layout() {
+fn unreadable_sectors_of_an_xfs_stay_errors_after_moves_on_either_layout() {
     long!();
     lost_sectors_of("xfs");
 }

@@ -54,31 +54,31 @@ fn open_lost(
     lost: &[Extent],
     context: &mut Context,
 ) -> Result<Partition, FsError> {
+    let uuid = placed.record.uuid;
+    let names = placed.record.mapping().ok_or(FsError::NotOpen { uuid })?;
     let own = device::open(drive, placed)?;
     context.step(&format!("mapping a device over {}", own.device));
     let failed = |error| io_error("mapping a device over", &own.node, error);
-    let uuid = placed.record.uuid;
-    let (Some(MappingNames { name, dm_uuid }), sectors) =
-        (placed.record.mapping(), own.bytes / SECTOR)
-    else {
-        return Err(FsError::NotOpen { uuid });
-    };
-    let lost = lost::sectors(lost);
-    let mapped = dm::mapped_over(Path::new("/sys"), &own.device, &dm_uuid).map_err(failed)?;
-    let mapping = match mapped {
-        Some(mapped) => {
-            dm::map_over(own.dev, sectors, &lost, &dm_uuid).map_err(failed)?;
+    let (lost, sectors) = (lost::sectors(lost), own.bytes / SECTOR);
+    let mapped = dm::mapped_over(Path::new("/sys"), &own.device, &names.dm_uuid);
+    let mapping = match mapped.map_err(failed)? {
+        Some(mapped) if mapped.is_over(&own.device) => {
+            dm::map_over(own.dev, sectors, &lost, &names.dm_uuid).map_err(failed)?;
             Mapping {
                 device: mapped.kernel_name,
                 dev: mapped.dev,
             }
         }
-        None => {
+        dead => {
+            // Of a drive that was unplugged; what uses it still must not write to this one.
+            if dead.is_some() {
+                close(uuid, &names)?;
+            }
             if let Some(why) = dm::lossy_unavailable() {
                 return Err(FsError::NoLostSectors { uuid, why });
             }
-            let made = dm::create_over(own.dev, sectors, &lost, (&name, &dm_uuid));
-            let made = made.map_err(failed)?;
+            let names = (names.name.as_str(), names.dm_uuid.as_str());
+            let made = dm::create_over(own.dev, sectors, &lost, names).map_err(failed)?;
             Mapping {
                 device: made.kernel_name,
                 dev: made.dev,

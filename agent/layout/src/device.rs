@@ -151,13 +151,17 @@ impl Device for BlockDev {
     }
 
     fn map_lost(&self, placed: &Placed, lost: &[Extent]) -> io::Result<()> {
-        match (placed.mapping_uuid(), placed.dev) {
-            (Some(uuid), Some(dev)) => {
-                let sectors = placed.record.extent.len / SECTOR;
-                dm::map_over(dev, sectors, &lost::sectors(lost), &uuid)
-            }
-            _ => Ok(()),
+        let own = placed.device.as_deref().zip(placed.dev);
+        let Some((uuid, (device, dev))) = placed.mapping_uuid().zip(own) else {
+            return Ok(());
+        };
+        // Not the dead one of a drive that was unplugged.
+        let mapped = dm::mapped_over(Path::new("/sys"), device, &uuid)?;
+        if !mapped.is_some_and(|mapped| mapped.is_over(device)) {
+            return Ok(());
         }
+        let sectors = placed.record.extent.len / SECTOR;
+        dm::map_over(dev, sectors, &lost::sectors(lost), &uuid)
     }
 }
 

@@ -14,6 +14,7 @@ use drivebay_model::{
     lost::{self, SECTOR},
     runs,
 };
+use drivebay_sys::direct::is_of_medium;
 use drivebay_worker::{Context, Job};
 use uuid::Uuid;
 
@@ -94,17 +95,44 @@ fn still_lost<D: Medium + ?Sized>(
 ) -> io::Result<Vec<Extent>> {
     let mut left = Vec::new();
     for (at, on_drive) in pieces(runs, recorded) {
-        // Whole sectors of the drive around it.
-        let sector = dev.sector();
-        let start = on_drive.start / sector * sector;
-        let end = on_drive.end().next_multiple_of(sector);
-        let mut bytes = vec![0; (end - start) as usize];
-        dev.read_at(start, &mut bytes)?;
-        let from = (on_drive.start - start) as usize;
-        let own = bytes.get(from..from + on_drive.len as usize);
-        left.extend(lost::marked(volume, at, own.unwrap_or_default()));
+        match marked_in(dev, volume, at, on_drive) {
+            // Sector by sector: one that does not read is not known to be written.
+            Err(error) if is_of_medium(&error) => {
+                let sector = dev.sector();
+                for offset in (0..on_drive.len).step_by(sector as usize) {
+                    let (start, len) = (on_drive.start + offset, sector.min(on_drive.len - offset));
+                    let here = Extent { start, len };
+                    match marked_in(dev, volume, at + offset, here) {
+                        Err(error) if is_of_medium(&error) => left.push(Extent {
+                            start: at + offset,
+                            len,
+                        }),
+                        marked => left.extend(marked?),
+                    }
+                }
+            }
+            marked => left.extend(marked?),
+        }
     }
     Ok(runs::joined(left))
+}
+
+/// Returns the ranges of a volume that have their marks in a piece of it, which begins at byte `at` of the volume.
+fn marked_in<D: Medium + ?Sized>(
+    dev: &D,
+    volume: Uuid,
+    at: u64,
+    on_drive: Extent,
+) -> io::Result<Vec<Extent>> {
+    // Whole sectors of the drive around it.
+    let sector = dev.sector();
+    let start = on_drive.start / sector * sector;
+    let end = on_drive.end().next_multiple_of(sector);
+    let mut bytes = vec![0; (end - start) as usize];
+    dev.read_at(start, &mut bytes)?;
+    let from = (on_drive.start - start) as usize;
+    let own = bytes.get(from..from + on_drive.len as usize);
+    Ok(lost::marked(volume, at, own.unwrap_or_default()))
 }
 
 /// Returns pieces of ranges of a volume: the byte of the volume at which each begins, and where it is on the drive.

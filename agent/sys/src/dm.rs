@@ -75,6 +75,11 @@ impl DmDevice {
     pub fn stands_on(&self, drive: &str) -> bool {
         self.orphaned || self.slaves.iter().any(|slave| slave == drive)
     }
+
+    /// True if the device is over this one alone, which was not unplugged.
+    pub fn is_over(&self, kernel_name: &str) -> bool {
+        !self.orphaned && self.slaves == [kernel_name]
+    }
 }
 
 /// Returns the device of this uuid among those from `of_drive`, if it is on the drive: directly, or, as a snapshot is, on other devices of

@@ -21,6 +21,8 @@ pub(crate) struct Failing {
     /// The drive that holds the volume.
     pub(crate) from: HungDrive,
     pub(crate) to: HungDrive,
+    /// A third drive of the class, if there is one.
+    pub(crate) further: Option<HungDrive>,
 }
 
 impl Failing {
@@ -31,17 +33,23 @@ impl Failing {
 
     /// Creates the volume with this filesystem, of blocks of 4 KiB, in use, with layout partition.
     pub(crate) async fn of(fs_type: &str, name: &str, more: &str) -> Self {
-        Self::on("partition", fs_type, name, more).await
+        Self::on(("partition", 2), fs_type, name, more).await
     }
 
-    /// The same with this layout.
-    pub(crate) async fn on(layout: &str, fs_type: &str, name: &str, more: &str) -> Self {
+    /// The same with this layout, and this number of drives.
+    pub(crate) async fn on(
+        (layout, count): (&str, usize),
+        fs_type: &str,
+        name: &str,
+        more: &str,
+    ) -> Self {
         let (bytes, options) = match fs_type {
             "xfs" => (320 * MIB, ""),
             "btrfs" => (160 * MIB, ""),
             _ => (64 * MIB, "-b 4096"),
         };
-        let mut drives = [HungDrive::new(SIZE).unwrap(), HungDrive::new(SIZE).unwrap()];
+        let drives = (0..count).map(|_| HungDrive::new(SIZE).unwrap());
+        let mut drives: Vec<HungDrive> = drives.collect();
         let paths: Vec<String> = drives
             .iter()
             .map(|drive| drive.file().display().to_string())
@@ -69,16 +77,17 @@ impl Failing {
         });
         let volume = rig.place(&made.await.unwrap(), name, &how);
         let on = rig.volume_of(&volume.id).await.unwrap().drive;
-        if id(&drives[1]) == on {
-            drives.swap(0, 1);
-        }
-        let [from, to] = drives;
+        let at = drives.iter().position(|drive| id(drive) == on).unwrap();
+        let from = drives.swap_remove(at);
+        let to = drives.remove(0);
+        let further = drives.pop();
         use_volume(&rig, &volume).await;
         Self {
             rig,
             volume,
             from,
             to,
+            further,
         }
     }
 

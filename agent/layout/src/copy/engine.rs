@@ -183,8 +183,8 @@ where
     }
 
     /// Reads a span block by block after reading it as a whole failed, and adds the unreadable
-    /// blocks to `unreadable`. Blocks that are given up become zeros or marks and are not read: a
-    /// drive takes seconds for each bad one. Returns the bytes that were tried: all, unless the time is over or
+    /// blocks to `unreadable`. Blocks that need not be read become zeros or marks: a drive takes
+    /// seconds for each bad one. Returns the bytes that were tried: all, unless the time is over or
     /// too many ranges are unreadable.
     fn read_blocks(
         &self,

@@ -1,5 +1,5 @@
-//! Lost sectors of volumes (`drivebay_model::lost`): what was written since is not lost any more. Looked at before a stage, after the last
-//! unmount, and, while a volume is in use, after something was written to it.
+//! Lost sectors of volumes (`drivebay_model::lost`): what was written since is not lost any more. Their marks are read before a stage, after
+//! the last unmount, and, while a volume is in use, after something was written to it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,7 +14,7 @@ use drivebay_model::{DriveRef, Snapshot, Volume, VolumeState, cause::chain};
 use drivebay_sys::{offload::offload, quiet};
 use drivebay_worker::Slot;
 
-/// Interval of looking at volumes in use: a lost sector that was written reads as an error for at most this long.
+/// Interval of counting the writes to volumes in use: a lost sector that was written reads as an error for at most this long.
 const EVERY: Duration = Duration::from_secs(5);
 /// Reading sysfs waits for no drive.
 const COUNT_DEADLINE: Duration = Duration::from_secs(5);
@@ -66,7 +66,7 @@ impl Volumes {
             let open = open_with_lost(&snapshot);
             settled.retain(|uuid, _| open.iter().any(|(_, volume, _)| volume.uuid == *uuid));
             for (drive, volume, device) in open {
-                // Counted before the marks are read: what is written later is looked at the next time.
+                // Counted before the marks are read: what is written later changes the next count.
                 let counted = offload("writes", COUNT_DEADLINE, move || quiet::writes(&device));
                 let Ok(Ok(Some(writes))) = counted.await else {
                     continue;

@@ -18,7 +18,7 @@ use drivebay_model::{
 };
 use drivebay_sys::{dm, offload::offload};
 
-/// Time after which sectors that may hold data are read once more, before they are given up: a cable or a controller recovers.
+/// Time after which sectors that may hold data are read once more, before they count as lost: a cable or a controller recovers.
 pub(super) const SECOND_LOOK: Duration = Duration::from_secs(2);
 /// Device-mapper answers at once, unless it has to load a module.
 const ASK_DEVICE_MAPPER: Duration = Duration::from_secs(10);
@@ -137,8 +137,9 @@ impl Volumes {
                 lost::MOST_RANGES
             ));
         }
-        let asked = offload("lost-sectors", ASK_DEVICE_MAPPER, dm::lossy_unavailable);
-        let unavailable = asked.await.unwrap_or_else(|error| Some(error.to_string()));
+        let lacking = offload("lost-sectors", ASK_DEVICE_MAPPER, dm::lossy_unavailable);
+        let unavailable = lacking.await;
+        let unavailable = unavailable.unwrap_or_else(|error| Some(error.to_string()));
         unavailable.map(|why| format!("this host cannot keep them as errors: {why}"))
     }
 

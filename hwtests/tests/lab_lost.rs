@@ -1,0 +1,173 @@
+//! Unreadable sectors with data do not stop a move on either layout: they read as errors on the new drive, too, until they are written.
+#![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use drivebay_hwtests::{
+    GIB, MIB, csi,
+    lab::{
+        DriveSpec, LabRig, Machine, MachineSpec,
+        letters::{LAB_LIMIT, class_per_drive},
+        nbd::BadSectors,
+    },
+    node::Placed,
+    wait,
+};
+use drivebay_proto::agent::{MoveVolumesRequest, agent_client::AgentClient};
+
+const LAYOUTS: [&str; 2] = ["lvm", "partition"];
+/// Block of the file that does not read, of 4 KiB each.
+const BAD: u64 = 128;
+
+async fn stand() -> LabRig {
+    let drives = LAYOUTS.iter().flat_map(|layout| {
+        [
+            DriveSpec::scsi(&format!("bad-{layout}"), GIB).served(),
+            DriveSpec::scsi(&format!("well-{layout}"), GIB),
+        ]
+    });
+    let classes = LAYOUTS.map(|layout| (layout, layout, layout));
+    let machine = Machine::restored(MachineSpec::new("node1").with(drives.collect())).unwrap();
+    let lab = LabRig::tuned(machine, "lvm", class_per_drive(&classes)).await;
+    for layout in LAYOUTS {
+        lab.are_available(&[&format!("bad-{layout}"), &format!("well-{layout}")])
+            .await;
+    }
+    lab
+}
+
+/// Moves a volume that is not in use, unless it is there already.
+async fn move_to(lab: &LabRig, volume: &Placed, drive: &str) {
+    let to = lab.drive_named(drive).await.unwrap().id;
+    if lab.volume_of(&volume.id).await.unwrap().drive == to {
+        return;
+    }
+    let mut client = AgentClient::new(csi::channel(&lab.agent_socket).await.unwrap());
+    let request = MoveVolumesRequest {
+        volume_id: volume.id.clone(),
+        to: vec![to.clone()],
+        by: "ann".into(),
+        ..Default::default()
+    };
+    client.move_volumes(request).await.unwrap();
+    let what = format!("it lives on {drive}");
+    wait::until_async(LAB_LIMIT, &what, async || {
+        let now = lab.volume_of(&volume.id).await?;
+        (now.drive == to && now.state == "ready").then_some(())
+    })
+    .await;
+}
+
+/// Returns the sector of the drive, of 512 bytes, at which the block `BAD` of a file begins.
+async fn sector_of(lab: &LabRig, volume: &Placed, file: &str) -> u64 {
+    let device = lab.device(volume).await.display().to_string();
+    let name = device.trim_start_matches("/dev/");
+    let output = lab.guest().run(&format!(
+        "filefrag -v -b512 {file} | awk '$1 == \"0:\" {{ print $4, $6 }}' | tr -d '.:'; \
+         cat /sys/class/block/{name}/start 2>/dev/null || \
+         dmsetup table /dev/{name} | awk '{{ print $5 }}'"
+    ));
+    let numbers: Vec<u64> = output
+        .split_whitespace()
+        .map(|number| number.parse().unwrap())
+        .collect();
+    let [in_volume, len, on_drive] = numbers[..] else {
+        panic!("{output}");
+    };
+    assert!(len > (BAD + 1) * 8, "the file is in pieces: {output}");
+    on_drive + in_volume + BAD * 8
+}
+
+/// Returns the first and the last byte, from 1, in which a file differs from its copy, read past the page cache; and "error" if some of
+/// it did not read, which counts as zeros.
+fn differs(lab: &LabRig, file: &str) -> String {
+    lab.guest().run(&format!(
+        "dd if={file} of=/root/read bs=1024 iflag=direct conv=noerror,sync 2>/root/errors; \
+         cmp -l /root/read /root/whole | awk '{{ print $1 }}' | sed -n '1p;$p' | tr '\\n' ' '; \
+         grep -o -m1 'Input/output error' /root/errors || echo whole"
+    ))
+}
+
+#[tokio::test]
+#[ignore = "needs the lab: hwtests/lab"]
+async fn what_a_failing_drive_does_not_read_is_an_error_on_the_next_one_until_it_is_written() {
+    let mut lab = stand().await;
+    for layout in LAYOUTS {
+        let (bad, well) = (format!("bad-{layout}"), format!("well-{layout}"));
+        let how = csi::mount("ext4");
+        let volume = lab.volume_in(layout, layout, 64 * MIB, &how).await;
+        move_to(&lab, &volume, &bad).await;
+        lab.serve(&volume).await;
+        let letter = lab.put_letter(&volume, 512);
+        let file = volume.target.join("affected").display().to_string();
+        lab.guest().run(&format!(
+            "head -c 1M /dev/urandom | tee /root/whole >{file} && sync -f {file}"
+        ));
+        let sector = sector_of(&lab, &volume, &file).await;
+        lab.leave_volume(&volume).await;
+        lab.machine.drive(&bad).nbd().fail(BadSectors {
+            sectors: sector..sector + 1,
+            reads: true,
+            writes: false,
+        });
+
+        move_to(&lab, &volume, &well).await;
+        lab.serve(&volume).await;
+        // The block of 4 KiB of the drive with that sector.
+        let from = BAD * 4096 - sector * 512 % 4096;
+        let block = format!("{} {} Input/output error\n", from + 1, from + 4096);
+        assert_eq!(lab.letter(&volume), letter);
+        assert_eq!(differs(&lab, &file), block, "{layout}");
+        wait::until_async(LAB_LIMIT, "its file is named", async || {
+            let now = lab.volume_of(&volume.id).await?;
+            let mut files = now.unreadable.iter().flat_map(|range| &range.files);
+            files.any(|name| name == "/affected").then_some(())
+        })
+        .await;
+        let lost = lab.has_condition(&volume, "SectorsLost").await;
+        assert_eq!(lost.status, "DATA_LOSS");
+        let what = "4 KiB of this volume could not be read on a drive that it has moved off";
+        assert!(lost.message.starts_with(what), "{}", lost.message);
+        // Errors of the volume are none of its drive.
+        let drive = lab.drive_named(&well).await.unwrap();
+        let verdict = drive.verdict.as_str();
+        assert!(!["SUSPECT", "BAD"].contains(&verdict), "{drive:#?}");
+        if layout == "lvm" {
+            let refused = lab.csi.create_snapshot("now", &volume.id, &[]).await;
+            let refused = refused.unwrap_err();
+            assert!(refused.message().contains("were lost"), "{refused}");
+        }
+        lab.agent.kill9();
+        lab.start_again().await;
+        assert_eq!(differs(&lab, &file), block, "{layout}");
+
+        // Growing keeps it, and writing ends it.
+        let bytes = 96 * MIB;
+        lab.csi.expand(&volume.id, bytes, &how).await.unwrap();
+        let grown = lab.csi.node_expand(&volume.id, &volume.target, bytes);
+        grown.await.unwrap();
+        assert_eq!(differs(&lab, &file), block, "{layout}");
+        lab.guest().run(&format!(
+            "dd if=/root/whole of={file} bs=1024 skip={0} seek={0} count=4 \
+             oflag=direct conv=notrunc,fsync status=none",
+            from / 1024
+        ));
+        wait::until_async(LAB_LIMIT, "what was written is read", async || {
+            (differs(&lab, &file) == "whole\n").then_some(())
+        })
+        .await;
+        wait::until_async(LAB_LIMIT, "nothing is lost", async || {
+            let now = lab.volume_of(&volume.id).await?;
+            let mut conditions = now.conditions.iter();
+            let has = conditions.any(|one| one.reason == "SectorsLost");
+            (!has && now.unreadable.is_empty()).then_some(())
+        })
+        .await;
+        lab.leave_volume(&volume).await;
+        let devices = lab.guest().run("dmsetup ls");
+        assert!(!devices.contains("drivebay-lost"), "{devices}");
+        lab.serve(&volume).await;
+        assert_eq!(differs(&lab, &file), "whole\n");
+        assert_eq!(lab.letter(&volume), letter);
+        lab.leave_volume(&volume).await;
+        lab.csi.delete(&volume.id).await.unwrap();
+    }
+}
