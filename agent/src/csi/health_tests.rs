@@ -15,7 +15,7 @@ fn each_reason_belongs_to_the_check_of_the_proposal_that_finds_it() {
         "DriveMissing DriveUnreadable DriveStuck DeviceLost DeviceGone DeviceChanged DeviceSuspended DeviceReadOnly NoAnswer VolumeNotFound",
         "StagingMountMissing",
         "TargetMountMissing WrongDevice",
-        "Unreadable ReadFailed",
+        "Unreadable ReadFailed SectorsLost",
         "FilesystemNotFound FilesystemError FilesystemCorrupted FilesystemMendable FilesystemShutDown ReadOnly",
         "FilesystemNotGrown VolumeFull InodesExhausted",
     ];

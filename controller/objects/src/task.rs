@@ -105,6 +105,7 @@ pub struct Cordon {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Evacuate {
     /// Names of the objects of the drives that receive the volumes. Empty: those where the class would put new volumes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
