@@ -1,5 +1,9 @@
 //! Unreadable sectors with data do not stop a move on either layout: they read as errors on the new drive, too, until they are written.
-#![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a failed helper is a failed test"
+)]
 
 use drivebay_hwtests::{
     GIB, MIB, csi,
@@ -8,6 +12,7 @@ use drivebay_hwtests::{
         letters::{LAB_LIMIT, class_per_drive},
         nbd::BadSectors,
     },
+    long,
     node::Placed,
     wait,
 };
@@ -56,8 +61,8 @@ async fn move_to(lab: &LabRig, volume: &Placed, drive: &str) {
     .await;
 }
 
-/// Returns the sector of the drive, of 512 bytes, at which the block `BAD` of a file begins.
-async fn sector_of(lab: &LabRig, volume: &Placed, file: &str) -> u64 {
+/// Returns the sector of the drive, of 512 bytes, at which this block of 4 KiB of a file or directory begins.
+async fn sector_of(lab: &LabRig, volume: &Placed, file: &str, block: u64) -> u64 {
     let device = lab.device(volume).await.display().to_string();
     let name = device.trim_start_matches("/dev/");
     let output = lab.guest().run(&format!(
@@ -72,8 +77,30 @@ async fn sector_of(lab: &LabRig, volume: &Placed, file: &str) -> u64 {
     let [in_volume, len, on_drive] = numbers[..] else {
         panic!("{output}");
     };
-    assert!(len > (BAD + 1) * 8, "the file is in pieces: {output}");
-    on_drive + in_volume + BAD * 8
+    assert!(len > block * 8, "the file is in pieces: {output}");
+    on_drive + in_volume + block * 8
+}
+
+fn spoil(lab: &LabRig, drive: &str, sector: u64) {
+    lab.machine.drive(drive).nbd().fail(BadSectors {
+        sectors: sector..sector + 1,
+        reads: true,
+        writes: false,
+    });
+}
+
+/// Waits until the volume has lost data in this file.
+async fn loses(lab: &LabRig, volume: &Placed, file: &str) {
+    wait::until_async(LAB_LIMIT, "its file is named", async || {
+        let now = lab.volume_of(&volume.id).await?;
+        let mut files = now.unreadable.iter().flat_map(|range| &range.files);
+        files.any(|name| name == file).then_some(())
+    })
+    .await;
+    let lost = lab.has_condition(volume, "SectorsLost").await;
+    assert_eq!(lost.status, "DATA_LOSS");
+    let what = "4 KiB of this volume could not be read on a drive that it has moved off";
+    assert!(lost.message.starts_with(what), "{}", lost.message);
 }
 
 /// Returns the first and the last byte, from 1, in which a file differs from its copy, read past the page cache; and "error" if some of
@@ -101,13 +128,9 @@ async fn what_a_failing_drive_does_not_read_is_an_error_on_the_next_one_until_it
         lab.guest().run(&format!(
             "head -c 1M /dev/urandom | tee /root/whole >{file} && sync -f {file}"
         ));
-        let sector = sector_of(&lab, &volume, &file).await;
+        let sector = sector_of(&lab, &volume, &file, BAD).await;
         lab.leave_volume(&volume).await;
-        lab.machine.drive(&bad).nbd().fail(BadSectors {
-            sectors: sector..sector + 1,
-            reads: true,
-            writes: false,
-        });
+        spoil(&lab, &bad, sector);
 
         move_to(&lab, &volume, &well).await;
         lab.serve(&volume).await;
@@ -116,16 +139,7 @@ async fn what_a_failing_drive_does_not_read_is_an_error_on_the_next_one_until_it
         let block = format!("{} {} Input/output error\n", from + 1, from + 4096);
         assert_eq!(lab.letter(&volume), letter);
         assert_eq!(differs(&lab, &file), block, "{layout}");
-        wait::until_async(LAB_LIMIT, "its file is named", async || {
-            let now = lab.volume_of(&volume.id).await?;
-            let mut files = now.unreadable.iter().flat_map(|range| &range.files);
-            files.any(|name| name == "/affected").then_some(())
-        })
-        .await;
-        let lost = lab.has_condition(&volume, "SectorsLost").await;
-        assert_eq!(lost.status, "DATA_LOSS");
-        let what = "4 KiB of this volume could not be read on a drive that it has moved off";
-        assert!(lost.message.starts_with(what), "{}", lost.message);
+        loses(&lab, &volume, "/affected").await;
         // Errors of the volume are none of its drive.
         let drive = lab.drive_named(&well).await.unwrap();
         let verdict = drive.verdict.as_str();
@@ -170,4 +184,31 @@ async fn what_a_failing_drive_does_not_read_is_an_error_on_the_next_one_until_it
         lab.leave_volume(&volume).await;
         lab.csi.delete(&volume.id).await.unwrap();
     }
+}
+
+#[tokio::test]
+#[ignore = "needs the lab: hwtests/lab"]
+async fn a_directory_that_does_not_read_is_lost_with_the_move_and_everything_else_is_there() {
+    long!();
+    let lab = stand().await;
+    let how = csi::mount("ext4");
+    let volume = lab.volume_in("lvm", "names", 64 * MIB, &how).await;
+    move_to(&lab, &volume, "bad-lvm").await;
+    lab.serve(&volume).await;
+    let letter = lab.put_letter(&volume, 512);
+    let names = volume.target.join("names").display().to_string();
+    lab.guest().run(&format!(
+        "mkdir {names}; for n in $(seq 200); do : >{names}/a-file-with-a-long-name-$n; done; sync -f {names}"
+    ));
+    let sector = sector_of(&lab, &volume, &names, 0).await;
+    lab.leave_volume(&volume).await;
+    spoil(&lab, "bad-lvm", sector);
+    move_to(&lab, &volume, "well-lvm").await;
+    lab.serve(&volume).await;
+    assert_eq!(lab.letter(&volume), letter);
+    let listed = lab.guest().run(&format!("ls {names} 2>&1 | tail -1"));
+    assert!(listed.contains("Input/output error"), "{listed}");
+    loses(&lab, &volume, "/names").await;
+    lab.leave_volume(&volume).await;
+    lab.csi.delete(&volume.id).await.unwrap();
 }
