@@ -24,7 +24,6 @@ mod drives {
     pub(crate) mod moves;
     pub(crate) mod moves_beside;
     pub(crate) mod moves_failing;
-    pub(crate) mod moves_lost;
     pub(crate) mod placement;
     pub(crate) mod plan;
     pub(crate) mod raw;

@@ -6,7 +6,7 @@
 )]
 
 use drivebay_hwtests::{
-    GIB, MIB, csi,
+    GIB, MIB, Settings, csi,
     lab::{
         DriveSpec, LabRig, Machine, MachineSpec,
         letters::{LAB_LIMIT, class_per_drive},
@@ -27,13 +27,20 @@ async fn stand() -> LabRig {
         [
             DriveSpec::scsi(&format!("bad-{layout}"), GIB).served(),
             DriveSpec::scsi(&format!("well-{layout}"), GIB),
+            DriveSpec::scsi(&format!("next-{layout}"), GIB),
         ]
     });
     let classes = LAYOUTS.map(|layout| (layout, layout, layout));
     let machine = Machine::restored(MachineSpec::new("node1").with(drives.collect())).unwrap();
-    let lab = LabRig::tuned(machine, "lvm", class_per_drive(&classes)).await;
+    let classes = class_per_drive(&classes);
+    let tune = |settings: &mut Settings| {
+        classes(settings);
+        settings.more += "[moves]\nold-place-delay = '1s'\n";
+    };
+    let lab = LabRig::tuned(machine, "lvm", tune).await;
     for layout in LAYOUTS {
-        lab.are_available(&[&format!("bad-{layout}"), &format!("well-{layout}")])
+        let names = ["bad", "well", "next"].map(|name| format!("{name}-{layout}"));
+        lab.are_available(&names.each_ref().map(String::as_str))
             .await;
     }
     lab
@@ -45,14 +52,18 @@ async fn move_to(lab: &LabRig, volume: &Placed, drive: &str) {
     if lab.volume_of(&volume.id).await.unwrap().drive == to {
         return;
     }
-    let mut client = AgentClient::new(csi::channel(&lab.agent_socket).await.unwrap());
+    let client = AgentClient::new(csi::channel(&lab.agent_socket).await.unwrap());
     let request = MoveVolumesRequest {
         volume_id: volume.id.clone(),
         to: vec![to.clone()],
         by: "ann".into(),
         ..Default::default()
     };
-    client.move_volumes(request).await.unwrap();
+    // Its old place of an earlier move is erased first.
+    wait::until_async(LAB_LIMIT, "the move is accepted", async || {
+        client.clone().move_volumes(request.clone()).await.ok()
+    })
+    .await;
     let what = format!("it lives on {drive}");
     wait::until_async(LAB_LIMIT, &what, async || {
         let now = lab.volume_of(&volume.id).await?;
@@ -152,6 +163,15 @@ async fn what_a_failing_drive_does_not_read_is_an_error_on_the_next_one_until_it
         lab.agent.kill9();
         lab.start_again().await;
         assert_eq!(differs(&lab, &file), block, "{layout}");
+
+        // A mark is no data for another move either.
+        lab.leave_volume(&volume).await;
+        lab.machine.drive(&bad).nbd().heal();
+        move_to(&lab, &volume, &format!("next-{layout}")).await;
+        lab.serve(&volume).await;
+        assert_eq!(lab.letter(&volume), letter);
+        assert_eq!(differs(&lab, &file), block, "{layout}");
+        loses(&lab, &volume, "/affected").await;
 
         // Growing keeps it, and writing ends it.
         let bytes = 96 * MIB;

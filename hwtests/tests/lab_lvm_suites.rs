@@ -111,28 +111,6 @@ fn every_filesystem_is_grown_while_it_is_mounted_on_partitions_too() {
     assert_eq!((tally.passed, tally.skipped), (1, vec![]));
 }
 
-#[test]
-#[ignore = "needs the lab: hwtests/lab"]
-fn unreadable_sectors_of_an_ext4_stay_errors_after_moves_on_either_layout() {
-    long!();
-    lost_sectors_of("ext4");
-}
-
-#[test]
-#[ignore = "needs the lab: hwtests/lab"]
-fn unreadable_sectors_of_an_xfs_stay_errors_after_moves_on_either_layout() {
-    long!();
-    lost_sectors_of("xfs");
-}
-
-fn lost_sectors_of(fs_type: &str) {
-    let name = format!("lost_sectors_of_an_{fs_type}");
-    for layout in ["lvm", "partition"] {
-        let tally = run("drives", layout, &[&name]);
-        assert_eq!((tally.passed, tally.skipped), (1, vec![]), "{layout}");
-    }
-}
-
 /// Modules of `drives` whose tests write a drive's layout. The others are about choosing drives, configurations and partition tables.
 const OF_THE_LAYOUT: [&str; 12] = [
     "drives::adopting::",

@@ -10,7 +10,7 @@ use super::{
     device::{self, Partition, io_error},
     jobs::{FsError, Stage},
 };
-use drivebay_layout::lost;
+use drivebay_layout::{jobs::SettleLost, lost};
 use drivebay_model::{Cause, DriveRef, Extent, Mapping, MappingNames, Placed, lost::SECTOR};
 use drivebay_sys::dm;
 use drivebay_worker::Context;
@@ -46,8 +46,8 @@ pub(super) fn open(
     }
 }
 
-/// Maps a device over the one of a volume with lost sectors, which reads those as errors. One that is there already gets these ranges, and
-/// the volume's present size.
+/// Maps a device over the one of a volume with lost sectors, which reads those as errors. One that is there already gets the ranges that are
+/// lost now, and the volume's present size.
 fn open_lost(
     drive: &DriveRef,
     placed: &Placed,
@@ -59,11 +59,11 @@ fn open_lost(
     let own = device::open(drive, placed)?;
     context.step(&format!("mapping a device over {}", own.device));
     let failed = |error| io_error("mapping a device over", &own.node, error);
-    let (lost, sectors) = (lost::sectors(lost), own.bytes / SECTOR);
+    let (ranges, sectors) = (lost::sectors(lost), own.bytes / SECTOR);
     let mapped = dm::mapped_over(Path::new("/sys"), &own.device, &names.dm_uuid);
     let mapping = match mapped.map_err(failed)? {
         Some(mapped) if mapped.is_over(&own.device) => {
-            dm::map_over(own.dev, sectors, &lost, &names.dm_uuid).map_err(failed)?;
+            dm::map_over(own.dev, sectors, &ranges, &names.dm_uuid).map_err(failed)?;
             Mapping {
                 device: mapped.kernel_name,
                 dev: mapped.dev,
@@ -78,13 +78,20 @@ fn open_lost(
                 return Err(FsError::NoLostSectors { uuid, why });
             }
             let names = (names.name.as_str(), names.dm_uuid.as_str());
-            let made = dm::create_over(own.dev, sectors, &lost, names).map_err(failed)?;
+            let made = dm::create_over(own.dev, sectors, &ranges, names).map_err(failed)?;
             Mapping {
                 device: made.kernel_name,
                 dev: made.dev,
             }
         }
     };
+    // The record may have more than is lost: nothing that was written reads as an error from the mount on.
+    let settle = SettleLost {
+        drive: drive.clone(),
+        uuid,
+        may_end: false,
+    };
+    lost::now(&settle)?;
     let placed = Placed {
         mapping: Some(mapping),
         ..placed.clone()

@@ -5,6 +5,8 @@
 //! everything is durable and has been read again. If the requested state is there already, nothing
 //! is changed, and the result says so (`Changed::changed`).
 
+use std::collections::BTreeMap;
+
 use uuid::Uuid;
 
 use super::{
@@ -295,6 +297,37 @@ pub trait ClaimedDrive {
             _ => Err(damaged(
                 self.id(),
                 format!("volume {uuid} did not read back as {}", advance::named(to)),
+            )),
+        }
+    }
+
+    /// Replaces the parameters in a volume's record, durably and verified by reading back. Changes
+    /// nothing if they are the same.
+    fn set_parameters(
+        &mut self,
+        placed: &Placed,
+        parameters: &BTreeMap<String, String>,
+    ) -> Result<Changed, LayoutError> {
+        let record = &placed.record;
+        if record.parameters == *parameters {
+            return unchanged(self.contents()?);
+        }
+        let wanted = Placed {
+            record: Record {
+                parameters: parameters.clone(),
+                ..record.clone()
+            },
+            ..placed.clone()
+        };
+        self.write_record(&wanted, &record.state, &record.place)?;
+        let (answer, uuid) = (self.answer()?, record.uuid);
+        match answer.contents.volume(uuid) {
+            Some(now) if now.record.parameters == *parameters && now.ambiguous.is_none() => {
+                Ok(answer)
+            }
+            _ => Err(damaged(
+                self.id(),
+                format!("volume {uuid} did not read back with the parameters that were written"),
             )),
         }
     }

@@ -5,12 +5,12 @@ use std::io;
 use super::{
     claimed::{ClaimedDrive, unchanged},
     device::Medium,
-    error::{LayoutError, damaged, host_error, io_error},
+    error::{LayoutError, host_error, io_error},
     jobs::{Changed, SettleLost},
     layout, plan,
 };
 use drivebay_model::{
-    Extent, Placed, Record,
+    Extent,
     lost::{self, SECTOR},
     runs,
 };
@@ -27,8 +27,13 @@ impl Job for SettleLost {
     type Error = LayoutError;
     fn run(self, context: &mut Context) -> Result<Changed, LayoutError> {
         context.step("reading the marks of lost sectors");
-        layout::change(&self.drive, |drive| settle(drive, &self))
+        now(&self)
     }
+}
+
+/// Executes `SettleLost`, under the drive's lock.
+pub fn now(job: &SettleLost) -> Result<Changed, LayoutError> {
+    layout::change(&job.drive, |drive| settle(drive, job))
 }
 
 /// Executes `SettleLost`. The drive must have been read with repair.
@@ -50,33 +55,14 @@ pub(super) fn settle<D: ClaimedDrive + ?Sized>(
         }
         false => recorded.clone(),
     };
-    let ends = left.is_empty() && job.may_end && placed.mapping.is_none();
-    let kept = (!ends).then_some(left.as_slice());
     let mut parameters = placed.record.parameters.clone();
-    lost::keep(kept, &mut parameters);
-    let answer = match parameters == placed.record.parameters {
-        true => unchanged(contents.clone())?,
-        false => {
-            let wanted = Placed {
-                record: Record {
-                    parameters: parameters.clone(),
-                    ..placed.record.clone()
-                },
-                ..placed.clone()
-            };
-            drive.write_record(&wanted, &placed.record.state, &placed.record.place)?;
-            let answer = drive.answer()?;
-            match answer.contents.volume(uuid) {
-                Some(now) if now.record.parameters == parameters && now.ambiguous.is_none() => {
-                    answer
-                }
-                _ => {
-                    let what = format!("the lost sectors of volume {uuid} did not read back");
-                    return Err(damaged(drive.id(), what));
-                }
-            }
-        }
-    };
+    // The record may have more than is lost, since the marks decide. It stays as it is if scattered writes have left more ranges than it has
+    // room for, or if it was not understood.
+    if lost::fit(&left) {
+        let ends = left.is_empty() && job.may_end && placed.mapping.is_none();
+        lost::keep((!ends).then_some(left.as_slice()), &mut parameters);
+    }
+    let answer = drive.set_parameters(placed, &parameters)?;
     // Also if nothing has changed: an earlier call may have ended before this.
     let mapped = drive.device().map_lost(placed, &left);
     mapped.map_err(host_error(

@@ -124,27 +124,18 @@ async fn with_one_drive(controller_keys: &str) -> Pair {
     pair
 }
 
-/// Returns the id of the shelf's drive. The machine may have other loop drives.
-fn drive_id(pair: &Pair) -> String {
-    let drives = printed(
-        &pair
-            .controller
-            .run_command(&["drives", "-o", "json"])
-            .unwrap(),
-    );
-    let drives: serde_json::Value = serde_json::from_str(&drives).unwrap();
-    let ids = drives["drives"].as_array().unwrap().iter();
-    let mut ids = ids.map(|drive| drive["id"].as_str().unwrap());
-    ids.find(|id| id.starts_with("loop-a.img-"))
-        .unwrap()
-        .to_owned()
+/// Returns the id of the drive with the pair's volume. The machine may have other loop drives, also of this name: an earlier test's that
+/// is not detached yet.
+async fn drive_id(pair: &Pair) -> String {
+    let inventory = pair.node.inventory().await;
+    inventory.volumes[0].drive.clone()
 }
 
 #[tokio::test]
 async fn a_controller_has_a_drive_cordoned_where_the_nodes_configuration_lets_it() {
     need!(root, loop);
     let pair = with_one_drive("").await;
-    let id = &drive_id(&pair);
+    let id = &drive_id(&pair).await;
     let command = |verb: &str, more: &[&str]| {
         let words = [&["drive", verb, id, "--by", "ann"], more].concat();
         let output = pair.controller.run_command(&words).unwrap();
@@ -166,7 +157,7 @@ async fn a_controller_has_a_drive_cordoned_where_the_nodes_configuration_lets_it
     assert_eq!(code, Some(0), "{text}");
 
     let pair = with_one_drive("drive-verbs = []\n").await;
-    let id = &drive_id(&pair);
+    let id = &drive_id(&pair).await;
     let output = pair
         .controller
         .run_command(&["drive", "cordon", id, "--by", "ann"])

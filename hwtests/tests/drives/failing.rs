@@ -1,4 +1,4 @@
-//! A volume on one of two drives that can fail, and a file whose blocks can be located on the drive.
+//! A volume of layout partition on one of two drives that can fail, and a file whose blocks can be located on the drive.
 
 use std::collections::HashMap;
 
@@ -21,8 +21,6 @@ pub(crate) struct Failing {
     /// The drive that holds the volume.
     pub(crate) from: HungDrive,
     pub(crate) to: HungDrive,
-    /// A third drive of the class, if there is one.
-    pub(crate) further: Option<HungDrive>,
 }
 
 impl Failing {
@@ -31,31 +29,20 @@ impl Failing {
         Self::of("ext4", name, more).await
     }
 
-    /// Creates the volume with this filesystem, of blocks of 4 KiB, in use, with layout partition.
+    /// Creates the volume with this filesystem, of blocks of 4 KiB, in use.
     pub(crate) async fn of(fs_type: &str, name: &str, more: &str) -> Self {
-        Self::on(("partition", 2), fs_type, name, more).await
-    }
-
-    /// The same with this layout, and this number of drives.
-    pub(crate) async fn on(
-        (layout, count): (&str, usize),
-        fs_type: &str,
-        name: &str,
-        more: &str,
-    ) -> Self {
         let (bytes, options) = match fs_type {
             "xfs" => (320 * MIB, ""),
             "btrfs" => (160 * MIB, ""),
             _ => (64 * MIB, "-b 4096"),
         };
-        let drives = (0..count).map(|_| HungDrive::new(SIZE).unwrap());
-        let mut drives: Vec<HungDrive> = drives.collect();
+        let mut drives = [HungDrive::new(SIZE).unwrap(), HungDrive::new(SIZE).unwrap()];
         let paths: Vec<String> = drives
             .iter()
             .map(|drive| drive.file().display().to_string())
             .collect();
         let class = format!(
-            "[[class]]\nname = \"{CLASS}\"\nlayout = {layout:?}\nplacement = \"spread\"\n[class.select]\npath = {paths:?}\n"
+            "[[class]]\nname = \"{CLASS}\"\nlayout = \"partition\"\nplacement = \"spread\"\n[class.select]\npath = {paths:?}\n"
         );
         let rig = Rig::tuned(Vec::new(), |settings| {
             settings.more = format!("{more}{class}");
@@ -77,17 +64,16 @@ impl Failing {
         });
         let volume = rig.place(&made.await.unwrap(), name, &how);
         let on = rig.volume_of(&volume.id).await.unwrap().drive;
-        let at = drives.iter().position(|drive| id(drive) == on).unwrap();
-        let from = drives.swap_remove(at);
-        let to = drives.remove(0);
-        let further = drives.pop();
+        if id(&drives[1]) == on {
+            drives.swap(0, 1);
+        }
+        let [from, to] = drives;
         use_volume(&rig, &volume).await;
         Self {
             rig,
             volume,
             from,
             to,
-            further,
         }
     }
 

@@ -38,12 +38,11 @@ async fn a_blank_drive_that_is_bad_gets_no_volumes_and_plan_and_agent_report_it(
         settings.more = replay::smartctl(&settings.dir.join("bin"), 48);
     })
     .await;
+    let blank = rig.drive_is("blank", "available").await.id;
     let plan = claim_plan(rig.agent.settings(), &["-o", "json"]);
     let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
-    let drives = plan["drives"].as_array().unwrap();
-    let is_blank =
-        |drive: &&serde_json::Value| drive["id"].as_str().unwrap().starts_with("loop-blank.img-");
-    let drive = drives.iter().find(is_blank).unwrap();
+    let mut drives = plan["drives"].as_array().unwrap().iter();
+    let drive = drives.find(|drive| drive["id"] == *blank).unwrap();
     assert_eq!(drive["outcome"], "unfit", "{drive}");
     assert_eq!(drive["verdict"], "BAD", "{drive}");
     let table = claim_plan(rig.agent.settings(), &[]);
@@ -51,17 +50,13 @@ async fn a_blank_drive_that_is_bad_gets_no_volumes_and_plan_and_agent_report_it(
         table.contains("Blank, and gets no volumes because of its health:\n"),
         "{table}"
     );
-    rig.drive_is("blank", "available").await;
     let listed = wait::until(std::time::Duration::from_secs(60), "polled", || {
         rig.agent.run_command(&["rescan"]).unwrap();
         let listed = rig.agent.run_command(&["drives"]).unwrap();
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
         listed.contains("NoNewVolumes").then_some(listed)
     });
-    let row = listed
-        .lines()
-        .find(|row| row.starts_with("loop-blank.img-"))
-        .unwrap();
+    let row = listed.lines().find(|row| row.starts_with(&blank)).unwrap();
     assert!(row.contains("  available  "), "{listed}");
     let is_sum = |line: &&str| line.contains(" drives: ") || line.starts_with("1 drive: ");
     let sum = listed.lines().find(is_sum).unwrap();

@@ -1,11 +1,11 @@
 //! Changes the parameters in a copy's record before it becomes a volume.
 
-use drivebay_model::{PlaceState, Placed, Record, RecordState};
+use drivebay_model::{PlaceState, RecordState};
 use drivebay_worker::{Context, Job};
 
 use crate::{
-    claimed::{ClaimedDrive, unchanged},
-    error::{LayoutError, damaged},
+    claimed::ClaimedDrive,
+    error::LayoutError,
     jobs::{Changed, SetParameters},
     layout,
 };
@@ -25,9 +25,8 @@ pub(super) fn set<D: ClaimedDrive + ?Sized>(
     drive: &mut D,
     job: &SetParameters,
 ) -> Result<Changed, LayoutError> {
-    let uuid = job.uuid;
     let contents = drive.contents()?;
-    let placed = drive.placed(&contents, uuid)?;
+    let placed = drive.placed(&contents, job.uuid)?;
     let record = &placed.record;
     let is_meant = record.place == job.place
         && matches!(record.place, PlaceState::Incoming { .. })
@@ -36,25 +35,5 @@ pub(super) fn set<D: ClaimedDrive + ?Sized>(
     if !is_meant {
         return Err(drive.not_there(placed));
     }
-    if record.parameters == job.parameters {
-        return unchanged(contents);
-    }
-    let wanted = Placed {
-        record: Record {
-            parameters: job.parameters.clone(),
-            ..record.clone()
-        },
-        ..placed.clone()
-    };
-    drive.write_record(&wanted, &record.state, &record.place)?;
-    let answer = drive.answer()?;
-    match answer.contents.volume(uuid) {
-        Some(now) if now.record.parameters == job.parameters && now.ambiguous.is_none() => {
-            Ok(answer)
-        }
-        _ => Err(damaged(
-            drive.id(),
-            format!("volume {uuid} did not read back with the parameters that were written"),
-        )),
-    }
+    drive.set_parameters(placed, &job.parameters)
 }

@@ -1,14 +1,17 @@
 //! Lost sectors of volumes (`drivebay_model::lost`): what was written since is not lost any more. Their marks are read before a stage, after
 //! the last unmount, and, while a volume is in use, after something was written to it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{LAYOUT_DEADLINE, VolumeError, Volumes};
-use crate::inventory::can_be_copied;
+use crate::{inventory::can_be_copied, tasks::Tasks};
 use drivebay_layout::jobs::SettleLost;
 use drivebay_model::{DriveRef, Snapshot, Volume, VolumeState, cause::chain};
 use drivebay_sys::{offload::offload, quiet};
@@ -52,36 +55,61 @@ impl Volumes {
         Ok(now)
     }
 
-    /// Looks at volumes in use that have lost sectors whenever something was written to them, until stopped.
+    /// Settles volumes in use that have lost sectors whenever something was written to them, until stopped. Each has a task of its own: a
+    /// drive that hangs delays no other one.
     pub async fn watch_lost(&self, stop: CancellationToken) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tasks: Tasks<Uuid, Option<u64>> = Tasks::default();
+        let mut running: BTreeSet<Uuid> = BTreeSet::new();
+        // Number of writes when the marks were read last.
         let mut settled: BTreeMap<Uuid, u64> = BTreeMap::new();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                _ = ticks.tick() => {}
+                Some((uuid, writes)) = tasks.next() => {
+                    running.remove(&uuid);
+                    match writes.flatten() {
+                        Some(writes) => settled.insert(uuid, writes),
+                        None => settled.remove(&uuid),
+                    };
+                }
+                _ = ticks.tick() => {
+                    let open = open_with_lost(&self.node.inventory().current());
+                    settled.retain(|uuid, _| open.iter().any(|(_, volume, _)| volume.uuid == *uuid));
+                    for (drive, volume, device) in open {
+                        let uuid = volume.uuid;
+                        if running.insert(uuid) {
+                            let (this, before) = (self.clone(), settled.get(&uuid).copied());
+                            tasks.spawn(uuid, async move {
+                                this.settle_written(&drive, &volume, device, before).await
+                            });
+                        }
+                    }
+                }
             }
-            let snapshot = self.node.inventory().current();
-            let open = open_with_lost(&snapshot);
-            settled.retain(|uuid, _| open.iter().any(|(_, volume, _)| volume.uuid == *uuid));
-            for (drive, volume, device) in open {
-                // Counted before the marks are read: what is written later changes the next count.
-                let counted = offload("writes", COUNT_DEADLINE, move || quiet::writes(&device));
-                let Ok(Ok(Some(writes))) = counted.await else {
-                    continue;
-                };
-                if settled.get(&volume.uuid) == Some(&writes) {
-                    continue;
-                }
-                match self.settle_lost(&drive, &volume, false).await {
-                    Ok(_) => {
-                        settled.insert(volume.uuid, writes);
-                    }
-                    Err(error) => {
-                        tracing::warn!(volume = %volume.uuid, error = %chain(&error), "cannot look which lost sectors of a volume were written");
-                    }
-                }
+        }
+    }
+
+    /// Settles a volume unless its mapped device still has this number of writes. Returns the number, counted before the marks were read, so
+    /// that what is written later changes it; None: they were not read.
+    async fn settle_written(
+        &self,
+        drive: &DriveRef,
+        volume: &Volume,
+        device: String,
+        before: Option<u64>,
+    ) -> Option<u64> {
+        let counted = offload("writes", COUNT_DEADLINE, move || quiet::writes(&device));
+        let writes = counted.await.ok()?.ok()??;
+        if before == Some(writes) {
+            return before;
+        }
+        match self.settle_lost(drive, volume, false).await {
+            Ok(_) => Some(writes),
+            Err(error) => {
+                tracing::warn!(volume = %volume.uuid, error = %chain(&error), "cannot read the marks of lost sectors");
+                None
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::sysfs;
 
 /// Device-mapper name and uuid of the device that answers everything with errors.
 const ERRORS: &str = "drivebay-errors";
-/// Its length in sectors: more than a volume has.
+/// Length of that device in sectors: more than a volume has.
 const ERRORS_SECTORS: u64 = 1 << 50;
 /// Target that reads and writes different devices, of the module dm-delay.
 const DELAY: &str = "delay";

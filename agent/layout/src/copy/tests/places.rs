@@ -1,5 +1,7 @@
 //! Selection of the original and of the copy's place.
 
+use std::collections::BTreeMap;
+
 use uuid::Uuid;
 
 use super::FakeDrive;
@@ -401,4 +403,78 @@ fn a_lost_sector_is_recorded_until_it_is_written_and_the_device_ends_with_the_la
     assert_eq!(settle(&drive, false).unwrap(), (true, Some(Vec::new())));
     assert_eq!(settle(&drive, true).unwrap(), (true, None));
     assert_eq!(settle(&drive, true).unwrap(), (false, None));
+}
+
+#[test]
+fn writes_that_leave_more_ranges_than_a_record_has_keep_the_record_and_are_found_all_the_same() {
+    let drive = drive(incoming(2));
+    let whole = [Extent { start: 0, len: MIB }];
+    let mut parameters = Default::default();
+    lost::keep(Some(&whole), &mut parameters);
+    let job = SetParameters {
+        drive: job(a(), 1).target,
+        uuid: a(),
+        place: incoming(2),
+        parameters,
+    };
+    set(&mut session(&drive), &job).unwrap();
+    let live = PlaceState::Live {
+        generation: 2,
+        from: Some(peer(0xd15c)),
+    };
+    session(&drive)
+        .set_place(a(), &incoming(2), &live, None)
+        .unwrap();
+    let contents = session(&drive).contents().unwrap();
+    let begin = session(&drive).runs(contents.volume(a()).unwrap()).unwrap()[0].start;
+    let fill = |every: usize| {
+        for at in (0..MIB).step_by(512 * every) {
+            drive.write_at(begin + at, &[7; 512]).unwrap();
+        }
+    };
+    for at in (0..MIB).step_by(512) {
+        drive.write_at(begin + at, &lost::mark(a(), at)).unwrap();
+    }
+    let settle = || {
+        let job = SettleLost {
+            drive: job.drive.clone(),
+            uuid: a(),
+            may_end: true,
+        };
+        let done = settle(&mut session(&drive), &job).unwrap();
+        done.contents.volume(a()).unwrap().record.lost()
+    };
+    // 1,024 ranges.
+    fill(2);
+    assert_eq!(settle(), Some(whole.to_vec()));
+    fill(1);
+    assert_eq!(settle(), None);
+}
+
+#[test]
+fn lost_sectors_that_are_not_understood_stay_as_they_are_recorded() {
+    let drive = drive(incoming(2));
+    let unknown = BTreeMap::from([("lostSectors".to_owned(), "v2:?".to_owned())]);
+    let job = SetParameters {
+        drive: job(a(), 1).target,
+        uuid: a(),
+        place: incoming(2),
+        parameters: unknown.clone(),
+    };
+    set(&mut session(&drive), &job).unwrap();
+    let live = PlaceState::Live {
+        generation: 2,
+        from: Some(peer(0xd15c)),
+    };
+    session(&drive)
+        .set_place(a(), &incoming(2), &live, None)
+        .unwrap();
+    let settled = SettleLost {
+        drive: job.drive.clone(),
+        uuid: a(),
+        may_end: true,
+    };
+    let done = settle(&mut session(&drive), &settled).unwrap();
+    let record = &done.contents.volume(a()).unwrap().record;
+    assert_eq!((done.changed, &record.parameters), (false, &unknown));
 }

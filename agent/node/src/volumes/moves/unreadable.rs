@@ -35,13 +35,13 @@ pub(super) struct GivenUp {
 }
 
 impl GivenUp {
-    /// Adds ranges that may hold data and failed. Those that failed before are lost. True if others are to be read once more.
-    fn add(&mut self, with_data: &[Extent]) -> bool {
+    /// Adds ranges that may hold data and failed. Those that failed before are lost. Returns the bytes of either: to be read once more, lost.
+    fn add(&mut self, with_data: &[Extent]) -> [u64; 2] {
         let again = runs::within(with_data, &self.failed);
         let first = runs::without(with_data, &self.failed);
         self.lost = runs::joined([self.lost.as_slice(), &again].concat());
         self.failed = runs::joined([self.failed.as_slice(), &first].concat());
-        !first.is_empty()
+        [first, again].map(|ranges| runs::bytes(&ranges))
     }
 
     /// Drops what is not needed behind byte `done` of the volume.
@@ -82,12 +82,14 @@ impl Volumes {
                 why,
             });
         }
-        let bytes = runs::bytes(&with_data);
-        if given_up.add(&with_data) {
-            tracing::warn!(volume = %volume.uuid, drive = %volume.drive, bytes, offset = first.start, "sectors of a moving volume do not read; reading them once more");
+        let offset = first.start;
+        let [again_bytes, lost_bytes] = given_up.add(&with_data);
+        if lost_bytes > 0 {
+            tracing::error!(volume = %volume.uuid, drive = %volume.drive, bytes = lost_bytes, offset, "unreadable sectors of a moving volume are lost; they will read as errors on its new drive, too");
+        }
+        if again_bytes > 0 {
+            tracing::warn!(volume = %volume.uuid, drive = %volume.drive, bytes = again_bytes, offset, "sectors of a moving volume do not read; reading them once more");
             tokio::time::sleep(SECOND_LOOK).await;
-        } else {
-            tracing::error!(volume = %volume.uuid, drive = %volume.drive, bytes, offset = first.start, "unreadable sectors of a moving volume are lost; they will read as errors on its new drive, too");
         }
         Ok(())
     }
@@ -190,12 +192,13 @@ mod tests {
     fn a_range_is_lost_when_it_has_failed_twice() {
         let extent = |start, len| Extent { start, len };
         let mut given_up = GivenUp::default();
-        assert!(given_up.add(&[extent(0, 8192)]));
+        assert_eq!(given_up.add(&[extent(0, 8192)]), [8192, 0]);
         assert_eq!(given_up.lost, []);
         // The second block reads by now; another one does not.
-        assert!(given_up.add(&[extent(0, 4096), extent(65536, 4096)]));
+        let both = [extent(0, 4096), extent(65536, 4096)];
+        assert_eq!(given_up.add(&both), [4096, 4096]);
         assert_eq!(given_up.lost, [extent(0, 4096)]);
-        assert!(!given_up.add(&[extent(65536, 4096)]));
+        assert_eq!(given_up.add(&[extent(65536, 4096)]), [0, 4096]);
         given_up.copied(131_072);
         assert_eq!(given_up.lost, [extent(0, 4096), extent(65536, 4096)]);
     }
