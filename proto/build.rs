@@ -62,6 +62,7 @@ const AGENT: Printed = &[
         ],
     ),
     ("VolumeUsage", &[]),
+    ("ErasedVolume", &[]),
     ("ErasureReceipt", &[]),
     ("CreatedFor", &[]),
     ("FilesystemCheck", &[]),

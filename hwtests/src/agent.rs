@@ -132,10 +132,7 @@ impl Agent {
         if self.settings.headless {
             command.arg("--headless");
         }
-        if let Some(tools) = &self.settings.tools {
-            let path = std::env::var("PATH").unwrap_or_default();
-            command.env("PATH", format!("{}:{path}", tools.display()));
-        }
+        command.env("PATH", self.settings.path());
         if let Some(api) = &self.settings.health_api {
             command.args(["--health-api", api]);
         }

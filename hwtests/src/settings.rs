@@ -52,6 +52,15 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Returns the PATH of the agent and of its commands.
+    pub fn path(&self) -> String {
+        let path = std::env::var("PATH").unwrap_or_default();
+        match &self.tools {
+            Some(tools) => format!("{}:{path}", tools.display()),
+            None => path,
+        }
+    }
+
     /// Returns the settings for a shelf's directory and the pattern of its drives' backing files.
     pub fn new(dir: &Path, pattern: &str) -> Self {
         Self {

@@ -24,13 +24,20 @@ use drivebay_discovery::{
     claim::{Judgement, Rules},
     scan::{self, ScanError, Scanned, Settings},
 };
-use drivebay_model::Transport;
-use drivebay_sys::{statefile, user};
+use drivebay_model::{ClassConfig, Layout, Transport, cause::chain};
+use drivebay_sys::{
+    lvm::{self, INSTEAD},
+    offload::offload,
+    statefile, user,
+};
 use drivebay_worker::{Pool, PoolConfig, SPARE};
 
 pub(super) mod verdicts;
 
 use verdicts::Verdicts;
+
+/// Limit of `lvm version`.
+const LVM_ANSWER: Duration = Duration::from_secs(10);
 
 /// The plan could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +52,9 @@ pub enum PlanError {
     },
     #[error(transparent)]
     Scan(#[from] ScanError),
+    /// It is not known whether layout `lvm` can be used.
+    #[error("cannot ask LVM for its version")]
+    Lvm(#[source] io::Error),
     /// Without root every drive would appear unusable.
     #[error("cannot look at drives: {RUN_AS_ROOT}")]
     NotRoot,
@@ -59,6 +69,8 @@ pub(super) struct Plan<'a> {
     node: &'a str,
     /// As the config names it.
     cluster: &'a str,
+    /// Reason why no drive can be claimed with layout `lvm` on this host; null if it can, or if no class has that layout.
+    lvm_unavailable: Option<&'a str>,
     /// All drives, virtual devices too.
     drives: Vec<PlannedDrive<'a>>,
 }
@@ -69,7 +81,8 @@ struct PlannedDrive<'a> {
     id: &'a str,
     /// The kernel's name of the device now; empty when it is missing.
     kernel_name: &'a str,
-    /// `would-be-claimed`, `unfit` (blank, and its health keeps volumes off it), `claimed` or `not-used`.
+    /// `would-be-claimed`, `unfit` (blank, and its health keeps volumes off it), `layout-unavailable` (blank, and this host cannot use the
+    /// layout of its class), `claimed` or `not-used`.
     outcome: &'static str,
     /// By its SMART data now: GOOD, SUSPECT, BAD or UNKNOWN; null of a drive that was not polled for this plan.
     verdict: Option<&'static str>,
@@ -99,8 +112,48 @@ pub async fn run(config: &Config, format: Format, all: bool) -> Result<String, P
     drives.sort_by(|a, b| by_device(&a.facts.kernel_name, &b.facts.kernel_name));
     let blank = drives.iter().filter(|drive| verdicts::is_blank(drive));
     let verdicts = Verdicts::poll(&config.health, blank).await;
+    let wants_lvm = config
+        .classes
+        .iter()
+        .any(|class| class.layout == Layout::Lvm);
+    let lvm_unavailable = match wants_lvm {
+        true => lvm_presence().await?.err().map(|absent| chain(&absent)),
+        false => None,
+    };
+    let host = Host {
+        verdicts,
+        lvm_unavailable,
+    };
     let terminal = Terminal::of_stdout();
-    Ok(render(config, &drives, &verdicts, format, all, terminal)?)
+    Ok(render(config, &drives, &host, format, all, terminal)?)
+}
+
+/// State of the host that a plan depends on, beside its drives.
+#[derive(Debug, Default)]
+pub struct Host {
+    pub verdicts: Verdicts,
+    /// Reason why layout `lvm` cannot be used; None if it can, or if no class has it.
+    pub lvm_unavailable: Option<String>,
+}
+
+impl Host {
+    /// True if no drive of this class can be claimed on the host.
+    fn lacks_layout(&self, classes: &[ClassConfig], class: &str) -> bool {
+        let mut wanting = classes.iter().filter(|class| class.layout == Layout::Lvm);
+        self.lvm_unavailable.is_some() && wanting.any(|one| one.name == *class)
+    }
+}
+
+/// Checks whether this host can use layout `lvm`, without an agent. To be called after a scan, whose workers do without.
+pub(super) async fn lvm_presence() -> Result<Result<lvm::Presence, lvm::Absent>, PlanError> {
+    let presence = offload("lvm", LVM_ANSWER, || {
+        let dir = statefile::make_private_dir("drivebay-lvm-")?;
+        let presence = lvm::prepare(&dir).and_then(|()| lvm::presence());
+        statefile::remove_private_dir(&dir)?;
+        io::Result::Ok(presence)
+    });
+    let presence = presence.await.and_then(|result| result);
+    presence.map_err(PlanError::Lvm)
 }
 
 /// Scans all drives, as the agent would with this configuration.
@@ -161,16 +214,18 @@ impl Drop for NotesDir {
 pub fn render(
     config: &Config,
     drives: &[Scanned],
-    verdicts: &Verdicts,
+    host: &Host,
     format: Format,
     all: bool,
     terminal: Terminal,
 ) -> serde_json::Result<String> {
     if let Some(document) = format.document() {
-        let drives = drives.iter().map(|drive| json(drive, verdicts)).collect();
+        let drives = drives.iter().map(|drive| json(config, drive, host));
+        let drives = drives.collect();
         let plan = Plan {
             node: &config.node_id,
             cluster: &config.cluster,
+            lvm_unavailable: host.lvm_unavailable.as_deref(),
             drives,
         };
         return document.write(&plan);
@@ -179,12 +234,12 @@ pub fn render(
     let of = |wanted: &'static str| {
         drives
             .iter()
-            .filter(move |drive| outcome(drive, verdicts).0 == wanted)
+            .filter(move |drive| outcome(config, drive, host).0 == wanted)
     };
     let mut text = String::new();
     let mut group = |title: &str, members: Vec<&Scanned>| {
         if !members.is_empty() {
-            let table = table(&members, verdicts, wide, terminal);
+            let table = table(config, &members, host, wide, terminal);
             text.push_str(&format!("{title}:\n{table}\n"));
         }
     };
@@ -195,6 +250,11 @@ pub fn render(
     group(
         "Blank, and gets no volumes because of its health",
         of("unfit").collect(),
+    );
+    let why = host.lvm_unavailable.as_deref().unwrap_or_default();
+    group(
+        &format!("Blank, and cannot be claimed on this host, since {why}. {INSTEAD}"),
+        of("layout-unavailable").collect(),
     );
     group("Claimed already", of("claimed").collect());
     let (shown, hidden): (Vec<&Scanned>, Vec<&Scanned>) =
@@ -220,7 +280,7 @@ pub fn render(
 }
 
 /// Returns the outcome for a drive, and its class.
-fn outcome<'a>(drive: &'a Scanned, verdicts: &Verdicts) -> (&'static str, &'a str) {
+fn outcome<'a>(config: &Config, drive: &'a Scanned, host: &Host) -> (&'static str, &'a str) {
     match &drive.judgement {
         Judgement::Claimed => {
             let class = drive
@@ -230,7 +290,10 @@ fn outcome<'a>(drive: &'a Scanned, verdicts: &Verdicts) -> (&'static str, &'a st
                 .map_or("", |contents| contents.label.class.as_str());
             ("claimed", class)
         }
-        Judgement::Available { class } if verdicts.keep_volumes_off(drive) => ("unfit", class),
+        Judgement::Available { class } if host.verdicts.keep_volumes_off(drive) => ("unfit", class),
+        Judgement::Available { class } if host.lacks_layout(&config.classes, class) => {
+            ("layout-unavailable", class)
+        }
         Judgement::Available { class } => ("would-be-claimed", class),
         Judgement::Rejected { class, .. } => ("not-used", class.as_deref().unwrap_or("")),
     }
@@ -258,8 +321,9 @@ fn is_unwanted(drive: &Scanned) -> bool {
     drive.seen.trouble.is_none() && are_unwanted(&codes(drive))
 }
 
-fn json<'a>(drive: &'a Scanned, verdicts: &'a Verdicts) -> PlannedDrive<'a> {
-    let (outcome, class) = outcome(drive, verdicts);
+fn json<'a>(config: &Config, drive: &'a Scanned, host: &'a Host) -> PlannedDrive<'a> {
+    let (outcome, class) = outcome(config, drive, host);
+    let polled = host.verdicts.of(drive);
     let rejects = match &drive.judgement {
         Judgement::Rejected { reasons, .. } => reasons.as_slice(),
         _ => &[],
@@ -268,8 +332,8 @@ fn json<'a>(drive: &'a Scanned, verdicts: &'a Verdicts) -> PlannedDrive<'a> {
         id: &drive.facts.id.0,
         kernel_name: &drive.facts.kernel_name,
         outcome,
-        verdict: verdicts.of(drive).map(|it| it.verdict.as_str()),
-        findings: verdicts.of(drive).map_or(&[], |it| &it.findings),
+        verdict: polled.map(|it| it.verdict.as_str()),
+        findings: polled.map_or(&[], |it| &it.findings),
         class,
         media: drive.facts.media.to_string(),
         transport: drive.facts.transport.as_str(),
@@ -291,7 +355,14 @@ fn json<'a>(drive: &'a Scanned, verdicts: &'a Verdicts) -> PlannedDrive<'a> {
     }
 }
 
-fn table(drives: &[&Scanned], verdicts: &Verdicts, wide: bool, terminal: Terminal) -> String {
+fn table(
+    config: &Config,
+    drives: &[&Scanned],
+    host: &Host,
+    wide: bool,
+    terminal: Terminal,
+) -> String {
+    let verdicts = &host.verdicts;
     use Align::{Left, Right};
     let mut columns = vec![
         ("DRIVE", Left),
@@ -322,7 +393,7 @@ fn table(drives: &[&Scanned], verdicts: &Verdicts, wide: bool, terminal: Termina
             facts.kernel_name.clone(),
             facts.media.to_string(),
             human_size(facts.size_bytes),
-            outcome(drive, verdicts).1.to_owned(),
+            outcome(config, drive, host).1.to_owned(),
         ];
         if wide {
             cells.extend([

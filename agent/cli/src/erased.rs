@@ -8,9 +8,12 @@ use drivebay_common::{
     table::{Align, Table},
 };
 use drivebay_proto::agent::{ErasedVolume, ListErasedRequest, ListErasedResponse};
+use schemars::JsonSchema;
+use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::{
+    args::Format,
     client::Client,
     table::{human_size, printable},
 };
@@ -43,16 +46,24 @@ impl ErasedError {
     }
 }
 
-/// Returns the text to print.
+/// What `volume erased -o json` prints. Field names are stable; sizes are bytes, times Unix seconds.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ErasedList<'a> {
+    /// In the order of their erasure; a volume that was moved is there once for each drive.
+    volumes: &'a [ErasedVolume],
+}
+
+/// Returns the text to print. `receipt`: the signed receipts of the volume, as JSON in any format.
 pub(super) async fn run(
     socket: &Path,
     name: Option<&str>,
     receipt: bool,
+    format: Format,
 ) -> Result<String, ErasedError> {
     let mut client = Client::connect(socket).await?;
     let all = list(&mut client, String::new()).await?.volumes;
     let Some(name) = name else {
-        return Ok(table(&all));
+        return render(&all, format);
     };
     let meant: Vec<ErasedVolume> = all
         .into_iter()
@@ -62,7 +73,7 @@ pub(super) async fn run(
         return Err(ErasedError::None(name.to_owned()));
     };
     if !receipt {
-        return Ok(table(&meant));
+        return render(&meant, format);
     }
     // A volume that was moved is there once for each drive.
     if meant.iter().any(|one| one.uuid != first.uuid) {
@@ -84,6 +95,13 @@ async fn list(client: &mut Client, volume: String) -> Result<ListErasedResponse,
     let request = ListErasedRequest { volume };
     let call = client.manual_volumes.list_erased(request);
     Ok(client.agent.answered(call).await?.into_inner())
+}
+
+fn render(erased: &[ErasedVolume], format: Format) -> Result<String, ErasedError> {
+    match format.document() {
+        Some(document) => Ok(document.write(&ErasedList { volumes: erased })?),
+        None => Ok(table(erased)),
+    }
 }
 
 fn table(erased: &[ErasedVolume]) -> String {
@@ -140,10 +158,14 @@ mod tests {
             erased_at: 1_796_000_000,
             encrypted: false,
         };
-        let text = table(&[one]);
+        let erased = [one];
+        let text = table(&erased);
         for part in ["pvc-1", "2026-11-30", "1 GiB", "S1", "shop/data"] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        let json = render(&erased, Format::Json).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["volumes"][0]["erased_at"], 1_796_000_000);
         assert!(table(&[]).contains("no volume"));
     }
 }

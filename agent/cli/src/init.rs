@@ -4,7 +4,6 @@ use std::{
     fmt::Write as _,
     io,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use drivebay_common::{
@@ -19,13 +18,11 @@ use super::{
 use drivebay_config::{self as config, Config, HostFacts};
 use drivebay_discovery::{claim::Judgement, scan::Scanned};
 use drivebay_model::{Layout, Media, cause::chain};
-use drivebay_sys::{lvm, offload::offload, statefile};
+use drivebay_sys::statefile;
 
 /// Selects every drive, none of them explicitly: the remaining reject reasons of a drive apply to any class of the initial configuration.
 const EVERY_DRIVE: &str = "[[class]]\nname = \"any\"\nselect.min-size = \"0\"\n";
 const ALLOW_LOOP: &str = "[discovery]\nallow-loop = true\n";
-/// Limit of `lvm version`.
-const LVM_ANSWER: Duration = Duration::from_secs(10);
 
 /// No initial configuration was written.
 #[derive(Debug, thiserror::Error)]
@@ -61,8 +58,6 @@ pub enum InitError {
     },
     #[error(transparent)]
     Plan(#[from] PlanError),
-    #[error("cannot find out whether LVM works here")]
-    Lvm(#[source] io::Error),
     /// A bug of this program.
     #[error("the configuration that selects every drive is refused: {0}")]
     Own(String),
@@ -168,17 +163,11 @@ async fn find(allow_loop: bool) -> Result<HostScan, InitError> {
         .map_err(|problems| InitError::Own(format!("{problems:?}")))?
         .config;
     let drives = claim_plan::scan_drives(&config).await?;
-    let presence = offload("lvm", LVM_ANSWER, || {
-        let dir = statefile::make_private_dir("drivebay-init-")?;
-        let presence = lvm::prepare(&dir).and_then(|()| lvm::presence());
-        statefile::remove_private_dir(&dir)?;
-        io::Result::Ok(presence)
-    });
-    let presence = presence.await.and_then(|result| result);
+    let lvm = claim_plan::lvm_presence().await?;
     Ok(HostScan {
         config,
         drives,
-        lvm: match presence.map_err(InitError::Lvm)? {
+        lvm: match lvm {
             Ok(presence) => Ok(presence.version.to_string()),
             Err(absent) => Err(chain(&absent)),
         },

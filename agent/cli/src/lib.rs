@@ -398,8 +398,11 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         Command::Volume(VolumeCommand::Erased {
             name,
             receipt,
-            socket,
-        }) => print(&erased::run(&socket.socket, name.as_deref(), receipt).await?),
+            show,
+        }) => {
+            let (socket, format) = (&show.socket.socket, show.output);
+            print(&erased::run(socket, name.as_deref(), receipt, format).await?)
+        }
         Command::Volume(VolumeCommand::Rekey {
             name,
             key,

@@ -5,8 +5,8 @@ use drivebay_view::{moves::list::MoveList, show::VolumeSheet, wrong::Health};
 use schemars::generate::SchemaSettings;
 
 use super::{
-    claim_plan::Plan, drives::DriveList, health::DriveWithLatency, snapshots::SnapshotList,
-    volumes::VolumeList,
+    claim_plan::Plan, drives::DriveList, erased::ErasedList, health::DriveWithLatency,
+    snapshots::SnapshotList, volumes::VolumeList,
 };
 
 /// A command with `-o json`.
@@ -27,6 +27,8 @@ pub enum Of {
     ClaimPlan,
     /// moves
     Moves,
+    /// volume erased
+    VolumeErased,
     /// snapshots, and snapshot create of several volumes
     #[value(alias = "snapshot-list")]
     Snapshots,
@@ -44,6 +46,7 @@ pub fn render(of: Of) -> serde_json::Result<String> {
         Of::DriveShow => generator.into_root_schema_for::<DriveWithLatency<'_>>(),
         Of::VolumeShow => generator.into_root_schema_for::<VolumeSheet<'_>>(),
         Of::Snapshots => generator.into_root_schema_for::<SnapshotList<'_>>(),
+        Of::VolumeErased => generator.into_root_schema_for::<ErasedList<'_>>(),
         Of::Moves => generator.into_root_schema_for::<MoveList<'_>>(),
         Of::ClaimPlan => generator.into_root_schema_for::<Plan<'_>>(),
     };

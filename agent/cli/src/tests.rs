@@ -11,10 +11,7 @@ use drivebay_common::{paint::Paint, terminal::Terminal};
 use super::{
     Cli, Command, CommandError, VolumeCommand,
     args::Format,
-    claim_plan::{
-        self,
-        verdicts::{Polled, Verdicts},
-    },
+    claim_plan::{self, Host, verdicts::Polled},
     drives,
     table::human_size,
     volumes,
@@ -760,7 +757,7 @@ fn a_plan_shows_what_would_happen_to_each_drive_and_why() {
         claim_plan::render(
             &config,
             &drives,
-            &Verdicts::default(),
+            &Host::default(),
             Format::Table,
             false,
             Terminal::NONE
@@ -798,9 +795,12 @@ fn a_blank_drive_that_is_bad_is_not_called_claimable() {
         verdict: Verdict::Bad,
         findings: vec!["PendingSectorsMany".into()],
     };
-    let verdicts = [(DriveId("wwn-sdc".into()), polled)].into_iter().collect();
+    let host = Host {
+        verdicts: [(DriveId("wwn-sdc".into()), polled)].into_iter().collect(),
+        lvm_unavailable: None,
+    };
     let shown = |format| {
-        claim_plan::render(&config, &drives, &verdicts, format, false, Terminal::NONE).unwrap()
+        claim_plan::render(&config, &drives, &host, format, false, Terminal::NONE).unwrap()
     };
     let text = shown(Format::Table);
     assert!(
@@ -827,12 +827,34 @@ wwn-sdc  sdc     hdd    1 TiB  bulk   BAD: PendingSectorsMany
 }
 
 #[test]
+fn a_blank_drive_whose_layout_this_host_lacks_is_not_called_claimable() {
+    let (config, drives) = plan();
+    let host = Host {
+        lvm_unavailable: Some("lvm is not installed; install package lvm2".into()),
+        ..Default::default()
+    };
+    let shown = |format| {
+        claim_plan::render(&config, &drives, &host, format, false, Terminal::NONE).unwrap()
+    };
+    let text = shown(Format::Table);
+    let title = text.lines().next().unwrap();
+    for part in ["install package lvm2", "layout = \"partition\""] {
+        assert!(title.contains(part), "{text}");
+    }
+    assert!(text.contains("\nwwn-sdc  sdc  "), "{text}");
+    assert!(text.contains("\n0 of 4 drives would be claimed"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&shown(Format::Json)).unwrap();
+    assert_eq!(json["drives"][2]["outcome"], "layout-unavailable");
+    assert!(json["lvm_unavailable"].is_string());
+}
+
+#[test]
 fn a_plan_in_json_has_all_drives() {
     let (config, drives) = plan();
     let text = claim_plan::render(
         &config,
         &drives,
-        &Verdicts::default(),
+        &Host::default(),
         Format::Json,
         false,
         Terminal::NONE,

@@ -2,6 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
+use super::plan::claim_plan;
 use drivebay_hwtests::{DriveSpec, MIB, Rig, csi, need};
 use tonic::Code;
 
@@ -32,6 +33,14 @@ async fn a_host_without_lvm_claims_nothing_and_reports_what_is_missing_and_which
             assert!(text.contains(part), "{part}: {text}");
         }
     }
+    let plan = claim_plan(rig.agent.settings(), &["-o", "json"]);
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    let why = plan["lvm_unavailable"].as_str().unwrap_or_default();
+    assert!(why.contains("LVM 2.02.98 is installed"), "{plan}");
+    let drives = plan["drives"].as_array().unwrap().iter();
+    let outcomes: Vec<_> = drives.map(|drive| &drive["outcome"]).collect();
+    assert!(outcomes.contains(&&"layout-unavailable".into()), "{plan}");
+    assert!(!outcomes.contains(&&"would-be-claimed".into()), "{plan}");
     assert_eq!(rig.shelf.digests().unwrap(), before);
 
     // The layout that the class sets.

@@ -19,11 +19,12 @@ fn mixed_shelf() -> Shelf {
 }
 
 /// Runs claim-plan and returns its output.
-fn claim_plan(settings: &Settings, more: &[&str]) -> String {
+pub(super) fn claim_plan(settings: &Settings, more: &[&str]) -> String {
     let output = Command::new(program::agent().unwrap())
         .args(["claim-plan", "--config"])
         .arg(settings.config())
         .args(more)
+        .env("PATH", settings.path())
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

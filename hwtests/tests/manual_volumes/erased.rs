@@ -22,6 +22,8 @@ async fn a_volume_that_was_erased_has_a_receipt_that_openssl_verifies_after_a_re
 
     let list = run(&rig, "volume erased").ok();
     assert!(list.contains("db") && list.contains("64 MiB"), "{list}");
+    let json: Value = serde_json::from_str(&run(&rig, "volume erased db -o json").ok()).unwrap();
+    assert_eq!(json["volumes"][0]["bytes"], 64 << 20, "{json}");
     let signed = run(&rig, "volume erased db --receipt").ok();
     let signed: Value = serde_json::from_str(&signed).unwrap();
     let text = |field: &str| signed[0][field].as_str().unwrap().to_owned();

@@ -40,8 +40,8 @@ impl Command {
                 VolumeCommand::Pv(args) => &args.socket,
                 VolumeCommand::EraseNow(args) | VolumeCommand::Restore(args) => &args.socket,
                 VolumeCommand::List(args) => &args.socket,
+                VolumeCommand::Erased { show, .. } => &show.socket,
                 VolumeCommand::Check { socket, .. }
-                | VolumeCommand::Erased { socket, .. }
                 | VolumeCommand::Rekey { socket, .. }
                 | VolumeCommand::CheckKey { socket, .. }
                 | VolumeCommand::RecoveryKey { socket, .. }
@@ -77,6 +77,7 @@ impl Command {
             Self::Drive(DriveCommand::Show(args)) | Self::Volume(VolumeCommand::Show(args)) => {
                 args.show.output.document()
             }
+            Self::Volume(VolumeCommand::Erased { show, .. }) => show.output.document(),
             Self::Volume(VolumeCommand::Create(args)) => args.show.output.document(),
             Self::Volume(VolumeCommand::Expand { show, .. }) => show.output.document(),
             Self::ClaimPlan { output, .. } | Self::Rules { output } => output.document(),

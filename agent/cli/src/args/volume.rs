@@ -183,11 +183,11 @@ Examples:
         /// Only this one: its name or uuid, in full
         #[arg(required_if_eq("receipt", "true"))]
         name: Option<String>,
-        /// Print its signed receipts
+        /// Print its signed receipts, as JSON
         #[arg(long)]
         receipt: bool,
         #[command(flatten)]
-        socket: SocketArg,
+        show: Show,
     },
     /// Change the secret of an encrypted volume
     ///
