@@ -200,9 +200,15 @@ impl Drop for Case {
     }
 }
 
-/// True if a name (of a shelf's file, a serial number, or an identity) is this drive's.
+/// True if a name (of a shelf's file, a serial number, or an identity) is this drive's. No class selects one that another shelf left, whose
+/// files have the same names.
 fn is(drive: &wire::Drive, name: &str) -> bool {
-    drive.serial == name || drive.id == name || drive.id.starts_with(&format!("loop-{name}.img-"))
+    let is_left = || {
+        let mut codes = drive.rejects.iter().map(|one| one.code.as_str());
+        codes.any(|code| code == "NotSelected")
+    };
+    let is_file = || drive.id.starts_with(&format!("loop-{name}.img-")) && !is_left();
+    drive.serial == name || drive.id == name || is_file()
 }
 
 /// Returns the objects that are reported and not affected by the fault.

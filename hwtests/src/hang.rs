@@ -110,6 +110,18 @@ pub struct HungDrive {
     _dir: TempDir,
 }
 
+/// Returns the section of an agent's configuration for a class of these drives. Of a raw volume's space only samples are read: few requests.
+pub fn class_of<'a>(
+    name: &str,
+    layout: &str,
+    drives: impl IntoIterator<Item = &'a HungDrive>,
+) -> String {
+    let paths: Vec<_> = drives.into_iter().map(HungDrive::file).collect();
+    format!(
+        "[[class]]\nname = \"{name}\"\nlayout = \"{layout}\"\nraw-space = \"sampled\"\n[class.select]\npath = {paths:?}\n"
+    )
+}
+
 impl HungDrive {
     /// Creates a drive of this many bytes that answers.
     pub fn new(size_bytes: u64) -> io::Result<Self> {
@@ -172,11 +184,7 @@ impl HungDrive {
 
     /// Returns the section of an agent's configuration for a class that has this drive alone.
     pub fn class(&self, name: &str, layout: &str) -> String {
-        let path = self.file();
-        let path = path.display();
-        format!(
-            "[[class]]\nname = \"{name}\"\nlayout = \"{layout}\"\nraw-space = \"sampled\"\n[class.select]\npath = [\"{path}\"]\n"
-        )
+        class_of(name, layout, [self])
     }
 
     /// Stops answering reads, writes and flushes.

@@ -343,13 +343,8 @@ impl Stand {
         let mut shelf = Shelf::new().unwrap();
         shelf.add(DriveSpec::blank("deleted", 2048 * GIB)).unwrap();
         let drives: Vec<HungDrive> = (0..DRIVES).map(|_| HungDrive::new(GIB).unwrap()).collect();
-        let class = |(n, drive): (usize, &HungDrive)| {
-            let path = drive.file();
-            let path = path.display();
-            format!(
-                "[[class]]\nname = \"class{n}\"\nlayout = \"partition\"\nraw-space = \"sampled\"\n[class.select]\npath = [\"{path}\"]\n"
-            )
-        };
+        let class =
+            |(n, drive): (usize, &HungDrive)| drive.class(&format!("class{n}"), "partition");
         let classes: String = drives.iter().enumerate().map(class).collect();
         // LVM does not work on the host, and a class requires it: a finding of the node.
         let tools = shelf.dir().join("tools");

@@ -56,13 +56,7 @@ impl Drop for Stand {
 impl Stand {
     async fn new() -> Self {
         let drives: Vec<HungDrive> = (0..2).map(|_| HungDrive::new(512 * MIB).unwrap()).collect();
-        let class = |(n, drive): (usize, &HungDrive)| {
-            let path = drive.file();
-            let path = path.display();
-            format!(
-                "[[class]]\nname = \"hung{n}\"\nlayout = \"partition\"\nraw-space = \"sampled\"\nfs = \"ext4\"\n[class.select]\npath = [\"{path}\"]\n"
-            )
-        };
+        let class = |(n, drive): (usize, &HungDrive)| drive.class(&format!("hung{n}"), "partition");
         let more: String = drives.iter().enumerate().map(class).collect();
         // The agent needs a class for the shelf's drive; this one is never claimed.
         let rig = Rig::tuned(vec![DriveSpec::blank("unused", GIB)], |settings| {

@@ -194,12 +194,8 @@ async fn a_scrape_executes_nothing() {
 async fn a_drive_that_hangs_neither_delays_a_scrape_nor_spoils_it() {
     need!(root, loop, promtool, tool "strace");
     let hang = HungDrive::new(512 * MIB).unwrap();
-    let more = format!(
-        "[[class]]\nname = \"hung\"\nlayout = \"partition\"\nraw-space = \"sampled\"\n[class.select]\npath = [\"{}\"]\n",
-        hang.file().display()
-    );
     let rig = Rig::tuned(vec![DriveSpec::blank("healthy", 2 * GIB)], |settings| {
-        settings.more = more;
+        settings.more = hang.class("hung", "partition");
     })
     .await;
     /// Before everything else, or the rest would never end.

@@ -287,11 +287,8 @@ async fn every_call_right_after_a_kill_takes_nothing_that_is_in_use() {
 async fn every_call_right_after_a_kill_is_answered_while_another_drive_hangs() {
     need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4");
     let hung = HungDrive::new(2 * GIB).unwrap();
-    let path = hung.file().display().to_string();
     let mut rig = Rig::tuned(vec![DriveSpec::blank("a", 4 * GIB)], |settings| {
-        settings.more = format!(
-            "[[class]]\nname = \"{HUNG}\"\nlayout = \"partition\"\nfs = \"ext4\"\n[class.select]\npath = [\"{path}\"]\n"
-        );
+        settings.more = hung.class(HUNG, "partition");
     })
     .await;
     rig.is_available(&hung).await;

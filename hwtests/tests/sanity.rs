@@ -88,7 +88,7 @@ const PASS: usize = 49 + 12 + 6;
 
 /// Access type and size of the suite's volumes: a filesystem, or a small raw volume, since a clone of that copies all bytes and the suite
 /// does not repeat the call.
-const MOUNT: (&str, u64) = ("mount", GIB);
+const MOUNT: (&str, u64) = ("mount", 128 * MIB);
 const BLOCK: (&str, u64) = ("block", 16 * MIB);
 
 #[tokio::test]

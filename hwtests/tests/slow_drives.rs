@@ -44,13 +44,7 @@ impl Stand {
         let drives: Vec<HungDrive> = (0..DRIVES)
             .map(|_| HungDrive::new(512 * MIB).unwrap())
             .collect();
-        let class = |(n, drive): (usize, &HungDrive)| {
-            let path = drive.file();
-            let path = path.display();
-            format!(
-                "[[class]]\nname = \"slow{n}\"\nlayout = \"partition\"\nraw-space = \"sampled\"\nfs = \"ext4\"\n[class.select]\npath = [\"{path}\"]\n"
-            )
-        };
+        let class = |(n, drive): (usize, &HungDrive)| drive.class(&format!("slow{n}"), "partition");
         let more: String = drives.iter().enumerate().map(class).collect();
         let seconds = minute.as_secs();
         let rig = Rig::tuned(vec![DriveSpec::blank("unused", GIB)], |settings| {

@@ -57,12 +57,8 @@ impl Drop for Stand {
 impl Stand {
     async fn new() -> Self {
         let hang = HungDrive::new(512 * MIB).unwrap();
-        let more = format!(
-            "[[class]]\nname = \"hung\"\nlayout = \"partition\"\nraw-space = \"sampled\"\nfs = \"ext4\"\n[class.select]\npath = [\"{}\"]\n",
-            hang.file().display()
-        );
         let rig = Rig::tuned(vec![DriveSpec::blank("healthy", 4 * GIB)], |settings| {
-            settings.more = more;
+            settings.more = hang.class("hung", "partition");
         })
         .await;
         Self { rig, hang }

@@ -53,13 +53,7 @@ impl Stand {
             .iter()
             .map(|_| HungDrive::new(DRIVE).unwrap().large_requests().unwrap())
             .collect();
-        let class = |(n, drive): (usize, &HungDrive)| {
-            let path = drive.file();
-            let (path, layout) = (path.display(), layout());
-            format!(
-                "[[class]]\nname = \"bad{n}\"\nlayout = \"{layout}\"\nraw-space = \"sampled\"\nfs = \"ext4\"\n[class.select]\npath = [\"{path}\"]\n"
-            )
-        };
+        let class = |(n, drive): (usize, &HungDrive)| drive.class(&format!("bad{n}"), &layout());
         let more: String = drives.iter().enumerate().map(class).collect();
         // The agent needs a class for the shelf's drive; this one is never claimed.
         let rig = Rig::tuned(vec![DriveSpec::blank("unused", GIB)], |settings| {

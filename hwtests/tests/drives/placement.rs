@@ -6,7 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_hwtests::{Csi, DriveSpec, MIB, Rig, csi, hang::HungDrive, need, wait};
+use drivebay_hwtests::{
+    Csi, DriveSpec, MIB, Rig, csi,
+    hang::{HungDrive, class_of},
+    need, wait,
+};
 use drivebay_proto::csi as wire;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
@@ -101,11 +105,10 @@ async fn creations_on_different_drives_run_at_the_same_time() {
     let drives: Vec<HungDrive> = (0..DRIVES)
         .map(|_| HungDrive::new(128 * MIB).unwrap())
         .collect();
-    let paths: Vec<_> = drives.iter().map(HungDrive::file).collect();
-    let more = format!(
-        "[[class]]\nname = \"slow\"\nlayout = \"partition\"\nraw-space = \"sampled\"\n[class.select]\npath = {paths:?}\n"
-    );
-    let rig = Rig::tuned(blank(1, 128 * MIB), |settings| settings.more = more).await;
+    let rig = Rig::tuned(blank(1, 128 * MIB), |settings| {
+        settings.more = class_of("slow", "partition", &drives);
+    })
+    .await;
     drives.iter().for_each(HungDrive::hang_writes);
     let creating = at_once(&rig, "slow", DRIVES, 24 * MIB);
     let released = async {

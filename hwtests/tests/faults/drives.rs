@@ -105,12 +105,8 @@ async fn a_drive_whose_requests_all_fail() {
 async fn a_drive_that_hangs() {
     need!(root, loop);
     let hang = HungDrive::new(512 * MIB).unwrap();
-    let more = format!(
-        "[[class]]\nname = \"hung\"\nlayout = \"partition\"\nraw-space = \"sampled\"\n[class.select]\npath = [\"{}\"]\n",
-        hang.file().display()
-    );
     let rig = Rig::tuned(vec![DriveSpec::blank("b", 2 * GIB)], |settings| {
-        settings.more = more;
+        settings.more = hang.class("hung", "partition");
     })
     .await;
     let mut made = Vec::new();

@@ -4,7 +4,7 @@ use std::{fs, path::Path, time::Duration};
 
 use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig, csi,
-    hang::{Hang, HungDrive, Kind},
+    hang::{Hang, HungDrive, Kind, class_of},
     need, wait,
 };
 
@@ -26,12 +26,8 @@ fn toggle(drive: &HungDrive) {
 /// is durable. The first drive is the smaller one, so that it is chosen.
 async fn two_drives() -> ([HungDrive; 2], Rig, u64) {
     let drives = [SIZE, 1200 * MIB].map(|size| HungDrive::new(size).unwrap());
-    let paths = drives.each_ref().map(|drive| drive.file());
-    let more = format!(
-        "[[class]]\nname = \"either\"\nlayout = \"partition\"\nraw-space = \"sampled\"\nfs = \"ext4\"\n[class.select]\npath = {paths:?}\n"
-    );
     let rig = Rig::tuned(vec![DriveSpec::blank("healthy", GIB)], |settings| {
-        settings.more = more;
+        settings.more = class_of("either", "partition", &drives);
     })
     .await;
     let how = csi::mount("ext4");

@@ -10,7 +10,7 @@ use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig, csi,
     each::each,
     faults::{self, Outcomes},
-    hang::{Hang, HungDrive, Kind},
+    hang::{Hang, HungDrive, Kind, class_of},
 };
 use tokio::time::timeout;
 use tonic::Status;
@@ -78,17 +78,8 @@ impl Stand {
                 (drive, second)
             })
             .collect();
-        let path = |drive: &HungDrive| format!("\"{}\"", drive.file().display());
         let class = |(n, (drive, second)): (usize, &(HungDrive, Option<HungDrive>))| {
-            let paths: Vec<_> = [Some(drive), second.as_ref()]
-                .into_iter()
-                .flatten()
-                .map(path)
-                .collect();
-            let (name, paths) = (class(n), paths.join(", "));
-            format!(
-                "[[class]]\nname = \"{name}\"\nlayout = \"partition\"\nraw-space = \"sampled\"\nfs = \"ext4\"\n[class.select]\npath = [{paths}]\n"
-            )
+            class_of(&class(n), "partition", [drive].into_iter().chain(second))
         };
         let more: String = drives.iter().enumerate().map(class).collect();
         let rig = Rig::tuned(vec![DriveSpec::blank("healthy", 4 * GIB)], |settings| {

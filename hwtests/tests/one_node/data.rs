@@ -279,7 +279,12 @@ async fn a_partition_whose_number_changes_between_stage_and_publish_is_published
     let mut others = drives.map(|of| of.device.display().to_string());
     let other = others.find(|of| of != drive).unwrap();
     let (before, start, size) = (of("dev"), of("start"), of("size"));
-    // As udevd does after a program has closed the drive; another partition takes the number meanwhile.
+    // As udevd does after a program has closed the drive; another partition takes the number meanwhile. A udevd of this host reads no
+    // partition table of a drive that is locked.
+    let locks = [drive, other.as_str()].map(|of| File::open(of).unwrap());
+    for lock in &locks {
+        lock.lock().unwrap();
+    }
     tools::run("delpart", &[drive, number]).unwrap();
     // The kernel assigns the lowest free number. This one becomes free when the kernel has released the former partition, usually at
     // once; where that takes long (60 s were observed), a new number must do.
@@ -307,6 +312,7 @@ async fn a_partition_whose_number_changes_between_stage_and_publish_is_published
     }
     tools::run("addpart", &[drive, number, &start, &size]).unwrap();
     assert_ne!(of("dev"), before, "the kernel gave the same number again");
+    drop(locks);
 
     rig.publish(&volume).await;
     let node = fs::metadata(&volume.target).unwrap().rdev();

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fs};
 use super::{merge::differs, *};
 use crate::golden;
 use drivebay_model::{
-    Contents, ErasePolicy, Extent, FsType, Label, Media, Mode, Placed, RecordState, Transport,
+    Contents, ErasePolicy, Extent, FsType, Label, Mode, Placed, RecordState, samples,
 };
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -19,32 +19,8 @@ fn id(name: &str) -> DriveId {
 fn facts(name: &str) -> DriveFacts {
     DriveFacts {
         id: id(name),
-        identity_is_stable: true,
         kernel_name: "sda".into(),
-        major: 8,
-        minor: 0,
-        diskseq: 1,
-        model: "M".into(),
-        serial: "S".into(),
-        wwn: name.into(),
-        firmware: "1".into(),
-        size_bytes: 1 << 40,
-        logical_sector: 512,
-        physical_sector: 4096,
-        media: Media::Hdd,
-        transport: Transport::Sas,
-        read_only: false,
-        removable: false,
-        hidden: false,
-        zoned: false,
-        is_partition: false,
-        virtual_kind: None,
-        not_running: None,
-        holders: Vec::new(),
-        partitions: Vec::new(),
-        sysfs_path: "/sys/devices/x".into(),
-        backing_file: None,
-        bay: Default::default(),
+        ..samples::facts(name)
     }
 }
 
