@@ -5,6 +5,8 @@
     reason = "a failed helper is a failed test"
 )]
 
+use std::path::Path;
+
 use drivebay_hwtests::{
     GIB, MIB, Settings, csi,
     lab::{
@@ -21,6 +23,8 @@ use drivebay_proto::agent::{MoveVolumesRequest, agent_client::AgentClient};
 const LAYOUTS: [&str; 2] = ["lvm", "partition"];
 /// Block of the file that does not read, of 4 KiB each.
 const BAD: u64 = 128;
+const SECRET: (&str, &str) = ("passphrase", "what opens the encrypted volume");
+const RULE: &str = include_str!("../../systemd/09-drivebay.rules");
 
 async fn stand() -> LabRig {
     let drives = LAYOUTS.iter().flat_map(|layout| {
@@ -43,7 +47,19 @@ async fn stand() -> LabRig {
         lab.are_available(&names.each_ref().map(String::as_str))
             .await;
     }
+    let file = Path::new("/etc/udev/rules.d/09-drivebay.rules");
+    lab.guest().write(file, RULE.as_bytes());
+    lab.guest().run("udevadm control --reload");
     lab
+}
+
+/// Checks that the host does not look for the contents of a volume on any device of ours over it.
+fn is_left_alone_by_udev(lab: &LabRig) {
+    let of = "for dm in /sys/class/block/dm-*; do \
+                  if grep -q ^drivebay-lost- $dm/dm/uuid; then \
+                      udevadm settle; udevadm info -q property $dm | grep ^ID_FS_; \
+                  fi; done";
+    assert_eq!(lab.guest().run(of), "ID_FS_TYPE=drivebay\n");
 }
 
 /// Moves a volume that is not in use, unless it is there already.
@@ -76,10 +92,15 @@ async fn move_to(lab: &LabRig, volume: &Placed, drive: &str) {
 async fn sector_of(lab: &LabRig, volume: &Placed, file: &str, block: u64) -> u64 {
     let device = lab.device(volume).await.display().to_string();
     let name = device.trim_start_matches("/dev/");
+    // The table of dm-crypt has its offset three words further than the one of an LV.
     let output = lab.guest().run(&format!(
         "filefrag -v -b512 {file} | awk '$1 == \"0:\" {{ print $4, $6 }}' | tr -d '.:'; \
-         cat /sys/class/block/{name}/start 2>/dev/null || \
-         dmsetup table /dev/{name} | awk '{{ print $5 }}'"
+         name={name}; at=0; \
+         while [ -e /sys/class/block/$name/dm ]; do \
+             at=$((at + $(dmsetup table /dev/$name | awk '{{ print $3 == \"crypt\" ? $8 : $5 }}'))); \
+             name=$(ls /sys/class/block/$name/slaves); \
+         done; \
+         echo $((at + $(cat /sys/class/block/$name/start 2>/dev/null || echo 0)))"
     ));
     let numbers: Vec<u64> = output
         .split_whitespace()
@@ -114,11 +135,11 @@ async fn loses(lab: &LabRig, volume: &Placed, file: &str) {
     assert!(lost.message.starts_with(what), "{}", lost.message);
 }
 
-/// Returns the first and the last byte, from 1, in which a file differs from its copy, read past the page cache; and "error" if some of
-/// it did not read, which counts as zeros.
-fn differs(lab: &LabRig, file: &str) -> String {
+/// Returns the first and the last byte, from 1, in which a file differs from its copy, read past the page cache by this many bytes; and
+/// "error" if some of it did not read, which counts as zeros.
+fn differs(lab: &LabRig, file: &str, piece: u64) -> String {
     lab.guest().run(&format!(
-        "dd if={file} of=/root/read bs=1024 iflag=direct conv=noerror,sync 2>/root/errors; \
+        "dd if={file} of=/root/read bs={piece} iflag=direct conv=noerror,sync 2>/root/errors; \
          cmp -l /root/read /root/whole | awk '{{ print $1 }}' | sed -n '1p;$p' | tr '\\n' ' '; \
          grep -o -m1 'Input/output error' /root/errors || echo whole"
     ))
@@ -131,9 +152,21 @@ async fn what_a_failing_drive_does_not_read_is_an_error_on_the_next_one_until_it
     for layout in LAYOUTS {
         let (bad, well) = (format!("bad-{layout}"), format!("well-{layout}"));
         let how = csi::mount("ext4");
-        let volume = lab.volume_in(layout, layout, 64 * MIB, &how).await;
+        // The other one is encrypted as well: 4 KiB are then read and written at least.
+        let is_plain = layout == "lvm";
+        let (volume, piece, secrets) = match is_plain {
+            true => (
+                lab.volume_in(layout, layout, 64 * MIB, &how).await,
+                1024,
+                &[][..],
+            ),
+            false => {
+                let volume = lab.encrypted_in(layout, layout, 64 * MIB, &how).await;
+                (volume, 4096, &[SECRET][..])
+            }
+        };
         move_to(&lab, &volume, &bad).await;
-        lab.serve(&volume).await;
+        lab.serve_with(&volume, secrets).await;
         let letter = lab.put_letter(&volume, 512);
         let file = volume.target.join("affected").display().to_string();
         lab.guest().run(&format!(
@@ -144,33 +177,34 @@ async fn what_a_failing_drive_does_not_read_is_an_error_on_the_next_one_until_it
         spoil(&lab, &bad, sector);
 
         move_to(&lab, &volume, &well).await;
-        lab.serve(&volume).await;
+        lab.serve_with(&volume, secrets).await;
         // The block of 4 KiB of the drive with that sector.
         let from = BAD * 4096 - sector * 512 % 4096;
         let block = format!("{} {} Input/output error\n", from + 1, from + 4096);
         assert_eq!(lab.letter(&volume), letter);
-        assert_eq!(differs(&lab, &file), block, "{layout}");
+        assert_eq!(differs(&lab, &file, piece), block, "{layout}");
         loses(&lab, &volume, "/affected").await;
         // Errors of the volume are none of its drive.
         let drive = lab.drive_named(&well).await.unwrap();
         let verdict = drive.verdict.as_str();
         assert!(!["SUSPECT", "BAD"].contains(&verdict), "{drive:#?}");
-        if layout == "lvm" {
+        is_left_alone_by_udev(&lab);
+        if is_plain {
             let refused = lab.csi.create_snapshot("now", &volume.id, &[]).await;
             let refused = refused.unwrap_err();
             assert!(refused.message().contains("were lost"), "{refused}");
         }
         lab.agent.kill9();
         lab.start_again().await;
-        assert_eq!(differs(&lab, &file), block, "{layout}");
+        assert_eq!(differs(&lab, &file, piece), block, "{layout}");
 
         // A mark is no data for another move either.
         lab.leave_volume(&volume).await;
         lab.machine.drive(&bad).nbd().heal();
         move_to(&lab, &volume, &format!("next-{layout}")).await;
-        lab.serve(&volume).await;
+        lab.serve_with(&volume, secrets).await;
         assert_eq!(lab.letter(&volume), letter);
-        assert_eq!(differs(&lab, &file), block, "{layout}");
+        assert_eq!(differs(&lab, &file, piece), block, "{layout}");
         loses(&lab, &volume, "/affected").await;
 
         // Growing keeps it, and writing ends it.
@@ -178,14 +212,15 @@ async fn what_a_failing_drive_does_not_read_is_an_error_on_the_next_one_until_it
         lab.csi.expand(&volume.id, bytes, &how).await.unwrap();
         let grown = lab.csi.node_expand(&volume.id, &volume.target, bytes);
         grown.await.unwrap();
-        assert_eq!(differs(&lab, &file), block, "{layout}");
+        assert_eq!(differs(&lab, &file, piece), block, "{layout}");
         lab.guest().run(&format!(
-            "dd if=/root/whole of={file} bs=1024 skip={0} seek={0} count=4 \
+            "dd if=/root/whole of={file} bs={piece} skip={0} seek={0} count={1} \
              oflag=direct conv=notrunc,fsync status=none",
-            from / 1024
+            from / piece,
+            4096 / piece
         ));
         wait::until_async(LAB_LIMIT, "what was written is read", async || {
-            (differs(&lab, &file) == "whole\n").then_some(())
+            (differs(&lab, &file, piece) == "whole\n").then_some(())
         })
         .await;
         wait::until_async(LAB_LIMIT, "nothing is lost", async || {
@@ -197,9 +232,11 @@ async fn what_a_failing_drive_does_not_read_is_an_error_on_the_next_one_until_it
         .await;
         lab.leave_volume(&volume).await;
         let devices = lab.guest().run("dmsetup ls");
-        assert!(!devices.contains("drivebay-lost"), "{devices}");
-        lab.serve(&volume).await;
-        assert_eq!(differs(&lab, &file), "whole\n");
+        for kind in ["drivebay-lost", "drivebay-crypt"] {
+            assert!(!devices.contains(kind), "{devices}");
+        }
+        lab.serve_with(&volume, secrets).await;
+        assert_eq!(differs(&lab, &file, piece), "whole\n");
         assert_eq!(lab.letter(&volume), letter);
         lab.leave_volume(&volume).await;
         lab.csi.delete(&volume.id).await.unwrap();

@@ -25,7 +25,7 @@ pub fn finding(host: &HostUdev) -> Option<Finding> {
 mod tests {
     use super::*;
     use drivebay_layout::lvm::name;
-    use drivebay_model::LABEL_TYPE;
+    use drivebay_model::{Encryption, LABEL_TYPE, encryption::checked_mapping, lost};
     use drivebay_sys::host_udev::RULE;
 
     fn is_reported(runs: bool, rule: Option<&str>) -> bool {
@@ -63,5 +63,30 @@ mod tests {
         }
         let vg = name::of_vg(uuid::Uuid::nil()).replace('-', "--");
         assert!(RULE.contains(&vg.replace('0', "[0-9a-f]")));
+    }
+
+    #[test]
+    fn the_rule_matches_every_device_that_the_agent_maps_over_a_volume() {
+        let volume = uuid::Uuid::from_u128(7);
+        let encryption = Encryption { header: volume };
+        let devices = [
+            (encryption.dm_uuid(), encryption.mapping_name()),
+            (lost::device_name(volume), lost::device_name(volume)),
+            (checked_mapping(volume), checked_mapping(volume)),
+        ];
+        for (uuid, name) in devices {
+            let has = |line: &str, attribute: &str, value: &str| {
+                let pattern = line.split_once(&format!("ATTR{{dm/{attribute}}}==\""));
+                pattern.is_none_or(|(_, rest)| {
+                    let pattern = rest.split('"').next().unwrap_or_default();
+                    value.starts_with(pattern.trim_end_matches("?*"))
+                })
+            };
+            let mut lines = RULE.lines().filter(|line| line.starts_with("ATTR{dm/uuid}=="));
+            assert!(
+                lines.any(|line| has(line, "uuid", &uuid) && has(line, "name", &name)),
+                "{uuid}"
+            );
+        }
     }
 }

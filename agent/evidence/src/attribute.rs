@@ -80,7 +80,7 @@ pub fn place(snapshot: &Snapshot, report: &Report) -> Option<(DriveId, u64)> {
 fn is_about_lost(snapshot: &Snapshot, report: &Report) -> bool {
     let is_over = |volume: &Volume| {
         let mapping = volume.placed.mapping.as_ref();
-        volume.placed.record.encryption().is_none()
+        volume.placed.record.lost().is_some()
             && mapping.is_some_and(|mapping| mapping.device == report.device)
     };
     matches!(report.kind, Kind::IoError | Kind::MediumError)

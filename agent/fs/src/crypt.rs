@@ -108,12 +108,15 @@ fn was_used(state: &RecordState) -> bool {
 }
 
 /// Opens the volume, after making its header if there never was one, and changing its key slots to a new secret if the earlier one is given,
-/// too. Does nothing more than verifying the secret if it is open. Returns the mapped device.
+/// too. Does nothing more than verifying the secret if it is open. `own`: the device with the header. Returns the mapped device.
 ///
 /// # Errors
 /// `WrongSecret`: no key slot opens with it.
-pub(super) fn open(opening: &Opening<'_>, context: &mut Context) -> Result<Partition, FsError> {
-    let own = device::open(opening.drive, opening.placed)?;
+pub(super) fn open(
+    opening: &Opening<'_>,
+    own: Partition,
+    context: &mut Context,
+) -> Result<Partition, FsError> {
     let luks = opening.luks(&own);
     let StageSecrets { secret, previous } = opening.secrets;
     let state = &opening.placed.record.state;

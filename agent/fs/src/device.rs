@@ -108,11 +108,24 @@ fn is_used_device(
 ) -> Result<Result<(), Wrong>, FsError> {
     let own = Device::own(placed).ok_or_else(|| absent(drive, placed))?;
     let own_bytes = size(&own.name)?;
-    if let Some(uuid) = placed.record.mapping_uuid() {
-        let mapped = dm::read(Path::new("/sys"), &device.name)
-            .map_err(|error| io_error("looking at", &node(&device.name), error))?;
+    let mappings = placed.record.mappings();
+    if let [top, below @ ..] = mappings.as_slice() {
+        let failed = |error| io_error("looking at", &node(&device.name), error);
         let most = own_bytes.saturating_sub(placed.record.header_bytes());
-        if let Err(wrong) = mapping(&mapped, &own.name, &uuid, most) {
+        let mut over = own.name.clone();
+        for names in below {
+            let found = dm::mapped_over(Path::new("/sys"), &own.name, &names.dm_uuid);
+            let Some(found) = found.map_err(failed)? else {
+                let (actual, expected) = (format!("a device on {}", own.name), &names.name);
+                return Ok(Err((actual, format!("a device on {expected}"))));
+            };
+            if let Err(wrong) = mapping(&found, &own.name, &names.dm_uuid, own_bytes) {
+                return Ok(Err(wrong));
+            }
+            over = found.kernel_name;
+        }
+        let mapped = dm::read(Path::new("/sys"), &device.name).map_err(failed)?;
+        if let Err(wrong) = mapping(&mapped, &over, &top.dm_uuid, most) {
             return Ok(Err(wrong));
         }
         is_meant(&own)?;

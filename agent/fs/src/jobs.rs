@@ -252,11 +252,12 @@ pub struct AddRecoveryKey {
     pub recovery: Secret,
 }
 
-/// Removes the mapped device of a volume that is unstaged. Reads nothing from the drive. Runs in the unmount slot.
+/// Removes the mapped devices of a volume that is unstaged. Reads nothing from the drive. Runs in the unmount slot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CloseMapping {
     pub uuid: Uuid,
-    pub mapping: MappingNames,
+    /// From the top.
+    pub mappings: Vec<MappingNames>,
 }
 
 /// Result of [GrowFs]: the filesystem is as large as its tool makes it on the device. A raw volume is not changed.

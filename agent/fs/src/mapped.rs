@@ -33,6 +33,10 @@ pub(super) fn open(
             None => Ok(None),
         },
         (Some(encryption), Some(secrets)) => {
+            let own = match placed.record.lost() {
+                Some(lost) => open_lost(&job.drive, placed, &lost, context)?,
+                None => device::open(&job.drive, placed)?,
+            };
             let opening = Opening {
                 backend,
                 drive: &job.drive,
@@ -41,13 +45,13 @@ pub(super) fn open(
                 secrets,
                 may_format,
             };
-            crypt::open(&opening, context).map(Some)
+            crypt::open(&opening, own, context).map(Some)
         }
     }
 }
 
-/// Maps a device over the one of a volume with lost sectors, which reads those as errors. One that is there already gets the ranges that are
-/// lost now, and the volume's present size.
+/// Maps a device over the volume's own one, which reads lost sectors as errors: what is mounted, or below the device that decrypts. One that is
+/// there already gets the ranges that are lost now, and the volume's present size.
 fn open_lost(
     drive: &DriveRef,
     placed: &Placed,
@@ -55,7 +59,8 @@ fn open_lost(
     context: &mut Context,
 ) -> Result<Partition, FsError> {
     let uuid = placed.record.uuid;
-    let names = placed.record.mapping().ok_or(FsError::NotOpen { uuid })?;
+    let record = placed.record.without_encryption();
+    let names = record.mapping().ok_or(FsError::NotOpen { uuid })?;
     let own = device::open(drive, placed)?;
     context.step(&format!("mapping a device over {}", own.device));
     let failed = |error| io_error("mapping a device over", &own.node, error);
@@ -72,7 +77,7 @@ fn open_lost(
         dead => {
             // Of a drive that was unplugged; what uses it still must not write to this one.
             if dead.is_some() {
-                close(uuid, &names)?;
+                close(uuid, &placed.record.mappings())?;
             }
             if let Some(why) = dm::lossy_unavailable() {
                 return Err(FsError::NoLostSectors { uuid, why });
@@ -93,6 +98,7 @@ fn open_lost(
     };
     lost::now(&settle)?;
     let placed = Placed {
+        record,
         mapping: Some(mapping),
         ..placed.clone()
     };
@@ -102,29 +108,34 @@ fn open_lost(
 /// Closes a volume after a failed stage, if that has opened it: as little is left behind as of a mount. One that was open before may be used
 /// elsewhere. `before`: the volume as it was before the stage.
 pub(super) fn close_again(before: &Placed) {
-    if let Some(names) = before.record.mapping()
-        && before.mapping.is_none()
-        && let Err(error) = close(before.record.uuid, &names)
+    if before.mapping.is_none()
+        && let Err(error) = close(before.record.uuid, &before.record.mappings())
     {
         tracing::error!(volume = %before.record.uuid, error = %drivebay_model::cause::chain(&error), "cannot close a volume after a failed stage");
     }
 }
 
-/// Removes the mapped device of a volume from the kernel; true if there was one.
+/// Removes the mapped devices of a volume from the kernel, from the top; true if there was one.
 ///
 /// # Errors
 /// `MappingInUse`: it is open.
-pub(super) fn close(uuid: Uuid, names: &MappingNames) -> Result<bool, FsError> {
-    let failed = |source: std::io::Error| FsError::Io {
-        what: "removing".to_owned(),
-        path: names.name.clone(),
-        source: Cause::from(source),
-    };
-    match dm::remove_mapped(&names.dm_uuid) {
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(FsError::MappingInUse {
-            uuid,
-            device: names.name.clone(),
-        }),
-        done => done.map_err(failed),
+pub(super) fn close(uuid: Uuid, mappings: &[MappingNames]) -> Result<bool, FsError> {
+    let mut removed = false;
+    for names in mappings {
+        let failed = |source: std::io::Error| FsError::Io {
+            what: "removing".to_owned(),
+            path: names.name.clone(),
+            source: Cause::from(source),
+        };
+        removed |= match dm::remove_mapped(&names.dm_uuid) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                return Err(FsError::MappingInUse {
+                    uuid,
+                    device: names.name.clone(),
+                });
+            }
+            done => done.map_err(failed)?,
+        };
     }
+    Ok(removed)
 }

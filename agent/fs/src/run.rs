@@ -58,7 +58,7 @@ impl Job for CloseMapping {
     type Error = FsError;
     fn run(self, context: &mut Context) -> Result<bool, FsError> {
         context.step("removing a mapped device");
-        mapped::close(self.uuid, &self.mapping)
+        mapped::close(self.uuid, &self.mappings)
     }
 }
 

@@ -4,7 +4,11 @@
 use std::{io, path::Path};
 
 use super::lost;
-use drivebay_model::{Extent, Mapping, Placed, drive::PartitionFacts, lost::SECTOR};
+use drivebay_model::{
+    Extent, Mapping, Placed,
+    drive::PartitionFacts,
+    lost::{SECTOR, device_name},
+};
 use drivebay_sys::{
     blockdev::BlockDev,
     busy,
@@ -142,19 +146,21 @@ impl Device for BlockDev {
     }
 
     fn unmap(&self, placed: &Placed) -> io::Result<()> {
-        let uuid = placed.record.mapping_uuid();
-        let Some((uuid, device)) = uuid.zip(placed.device.as_deref()) else {
+        let Some(device) = placed.device.as_deref() else {
             return Ok(());
         };
         // Not the one of a copy of the volume on another drive, which has the same uuid.
-        dm::remove_from(Path::new("/sys"), device, &uuid).map(drop)
+        let mut mappings = placed.record.mappings().into_iter();
+        mappings.try_for_each(|names| {
+            dm::remove_from(Path::new("/sys"), device, &names.dm_uuid).map(drop)
+        })
     }
 
     fn map_lost(&self, placed: &Placed, lost: &[Extent]) -> io::Result<()> {
-        let own = placed.device.as_deref().zip(placed.dev);
-        let Some((uuid, (device, dev))) = placed.mapping_uuid().zip(own) else {
+        let Some((device, dev)) = placed.device.as_deref().zip(placed.dev) else {
             return Ok(());
         };
+        let uuid = device_name(placed.record.uuid);
         // Not the dead one of a drive that was unplugged.
         let mapped = dm::mapped_over(Path::new("/sys"), device, &uuid)?;
         if !mapped.is_some_and(|mapped| mapped.is_over(device)) {

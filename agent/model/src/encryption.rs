@@ -89,21 +89,33 @@ impl Record {
         Encryption::of(&self.parameters)
     }
 
-    /// Returns names of the mapped device over the volume's own one, which is what is mounted and published: of an encrypted volume, or of
-    /// one with lost sectors; None if the volume has none.
-    pub fn mapping(&self) -> Option<MappingNames> {
-        let lost = || {
-            let name = self.lost().map(|_| lost::device_name(self.uuid))?;
-            Some(MappingNames {
-                dm_uuid: name.clone(),
-                name,
-            })
-        };
+    /// Returns names of the mapped devices over the volume's own one, from the top: that of an encrypted volume, and below it that of one with
+    /// lost sectors.
+    pub fn mappings(&self) -> Vec<MappingNames> {
         let encrypted = self.encryption().map(|encryption| MappingNames {
             name: encryption.mapping_name(),
             dm_uuid: encryption.dm_uuid(),
         });
-        encrypted.or_else(lost)
+        let lost = self.lost().map(|_| {
+            let name = lost::device_name(self.uuid);
+            MappingNames {
+                dm_uuid: name.clone(),
+                name,
+            }
+        });
+        encrypted.into_iter().chain(lost).collect()
+    }
+
+    /// Returns names of the topmost one, which is what is mounted and published; None if the volume has none.
+    pub fn mapping(&self) -> Option<MappingNames> {
+        self.mappings().into_iter().next()
+    }
+
+    /// Returns the record of the volume as it would be without encryption, whose data is what is encrypted.
+    pub fn without_encryption(&self) -> Self {
+        let mut record = self.clone();
+        record.parameters.remove(names::KEPT_ENCRYPTION_HEADER);
+        record
     }
 
     /// Returns its device-mapper uuid.
@@ -144,10 +156,28 @@ mod tests {
         encryption.keep(&mut record.parameters);
         assert_eq!(record.encryption(), Some(encryption));
         assert_eq!(record.size_bytes(), all - HEADER_BYTES);
+        assert_eq!(record.without_encryption().size_bytes(), all);
         // No parameter of a request.
         assert!(
             !crate::created_for::requested(&record.parameters).contains_key("encryptionHeader")
         );
+    }
+
+    #[test]
+    fn what_is_mounted_of_an_encrypted_volume_with_lost_sectors_is_the_device_that_decrypts() {
+        let mut record = samples::placed(1, RecordState::New).record;
+        assert_eq!(record.mapping(), None);
+        lost::keep(Some(&[]), &mut record.parameters);
+        let below = record.mapping().unwrap();
+        let encryption = Encryption {
+            header: Uuid::from_u128(7),
+        };
+        encryption.keep(&mut record.parameters);
+        let mappings = record.mappings();
+        assert_eq!(mappings[0].dm_uuid, encryption.dm_uuid());
+        assert_eq!(mappings[1..], [below.clone()]);
+        assert_eq!(record.mapping().as_ref(), mappings.first());
+        assert_eq!(record.without_encryption().mapping(), Some(below));
     }
 
     #[test]

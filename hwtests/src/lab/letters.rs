@@ -51,6 +51,30 @@ impl LabRig {
         self.place(&made.await, name, capability)
     }
 
+    /// Creates an encrypted volume of a class, and thinks of paths for it.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub async fn encrypted_in(
+        &self,
+        class: &str,
+        name: &str,
+        bytes: u64,
+        capability: &VolumeCapability,
+    ) -> Placed {
+        let parameters = [("class", class), ("encryption", "luks2")];
+        let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let request = CreateVolumeRequest {
+            name: name.to_owned(),
+            capacity_range: Some(csi::bytes(bytes)),
+            volume_capabilities: vec![capability.clone()],
+            parameters: parameters.into(),
+            ..CreateVolumeRequest::default()
+        };
+        let made = persistently(async || self.csi.create_with(request.clone()).await);
+        self.place(&made.await, name, capability)
+    }
+
     /// CreateVolume of a class, once.
     ///
     /// # Errors
@@ -77,8 +101,16 @@ impl LabRig {
     /// # Panics
     /// When it is refused for good.
     pub async fn serve(&self, volume: &Placed) {
+        self.serve_with(volume, &[]).await;
+    }
+
+    /// Stages with secrets and publishes, as often as it takes.
+    ///
+    /// # Panics
+    /// When it is refused for good.
+    pub async fn serve_with(&self, volume: &Placed, secrets: &[(&str, &str)]) {
         let (id, staging, capability) = (&volume.id, &volume.staging, &volume.capability);
-        persistently(async || self.csi.stage(id, staging, capability).await).await;
+        persistently(async || self.csi.stage_with(id, staging, capability, secrets).await).await;
         let target = &volume.target;
         persistently(async || {
             self.csi

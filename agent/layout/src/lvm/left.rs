@@ -113,12 +113,14 @@ fn of_drives(all: Vec<Suspended>, only: Option<&[String]>) -> BTreeMap<Uuid, Vec
         let mapped = encryption::header_of(&device.name).or_else(|| lost::volume_of(&device.name));
         if let Some(of) = mapped {
             let drive = match &device.on {
-                Some(lv) => name::of_device(lv).map(|(drive, _)| drive),
+                // Over the device of an encrypted volume's lost sectors.
+                Some(below) if lost::volume_of(below).is_some() => Some((4, of)),
+                Some(lv) => name::of_device(lv).map(|(drive, _)| (3, drive)),
                 // Over a partition: it waits for no other device.
-                None => Some(of),
+                None => Some((3, of)),
             };
-            if let Some(drive) = drive {
-                drives.entry(drive).or_default().push((3, device));
+            if let Some((rank, drive)) = drive {
+                drives.entry(drive).or_default().push((rank, device));
             }
             continue;
         }
@@ -251,6 +253,7 @@ mod tests {
             mapping(Some(&format!("{first}-pvc--real"))),
             mapping(Some("other-pvc")),
             mapping(None),
+            mapping(Some(&lost::device_name(Uuid::from_u128(6)))),
             // A volume whose name ends like that of a layer.
             device(first, "pvc--real", "LVM-1"),
             device(first, "drivebay--snap--7", "LVM-2"),
@@ -268,7 +271,8 @@ mod tests {
                 .collect()
         };
         assert_eq!(by_drive.len(), 3);
-        assert_eq!(uuids(&encryption.header), [encryption.dm_uuid()]);
+        let twice = [encryption.dm_uuid(), encryption.dm_uuid()];
+        assert_eq!(uuids(&encryption.header), twice);
         assert_eq!(
             uuids(&drives[0]),
             [

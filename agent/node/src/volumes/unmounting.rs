@@ -195,12 +195,13 @@ impl Volumes {
     /// Removes the mapped device of a volume that is unstaged. `is_lost`: its drive is gone or does not answer, so that the kernel
     /// may still hold the device; it is then removed when the drive returns.
     async fn close_mapping(&self, volume: &Volume, is_lost: bool) -> Result<(), VolumeError> {
-        let Some(mapping) = volume.placed.record.mapping() else {
+        let mappings = volume.placed.record.mappings();
+        if mappings.is_empty() {
             return Ok(());
-        };
+        }
         let job = CloseMapping {
             uuid: volume.uuid,
-            mapping,
+            mappings,
         };
         let worker = self.unmounter(volume);
         match self.node.pool().run(worker, job, MOUNT_DEADLINE).await {

@@ -129,8 +129,9 @@ impl Volumes {
         if of.abort_on_error {
             return Some("that was requested (--abort-on-error)".to_owned());
         }
-        if ends.volume.placed.record.encryption().is_some() {
-            return Some("it is encrypted".to_owned());
+        let header_bytes = ends.volume.placed.record.header_bytes();
+        if lost.iter().any(|range| range.start < header_bytes) {
+            return Some("they are in the header of an encrypted volume".to_owned());
         }
         if !lost::fit(lost) {
             return Some(format!(
