@@ -82,7 +82,9 @@ mod tests {
                     value.starts_with(pattern.trim_end_matches("?*"))
                 })
             };
-            let mut lines = RULE.lines().filter(|line| line.starts_with("ATTR{dm/uuid}=="));
+            let mut lines = RULE
+                .lines()
+                .filter(|line| line.starts_with("ATTR{dm/uuid}=="));
             assert!(
                 lines.any(|line| has(line, "uuid", &uuid) && has(line, "name", &name)),
                 "{uuid}"
