@@ -291,7 +291,11 @@ impl Pair {
             (is_there && volume.state == "ready").then_some(())
         });
         match served.await {
-            Some(()) => self.write(bench).await.map(Some),
+            Some(()) => match self.write(bench).await {
+                // It was listed before its move was being completed.
+                Err(why) if why.contains("is ambiguous") => Ok(None),
+                done => done.map(Some),
+            },
             None => Ok(None),
         }
     }
