@@ -52,7 +52,7 @@ pub enum PlanError {
     },
     #[error(transparent)]
     Scan(#[from] ScanError),
-    /// It is not known whether layout `lvm` can be used.
+    /// LVM did not answer in time, or could not be run; the plan would say of drives what is not known.
     #[error("cannot ask LVM for its version")]
     Lvm(#[source] io::Error),
     /// Without root every drive would appear unusable.

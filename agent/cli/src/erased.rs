@@ -46,7 +46,7 @@ impl ErasedError {
     }
 }
 
-/// What `volume erased -o json` prints. Field names are stable; sizes are bytes, times Unix seconds.
+/// Output of `volume erased -o json`. Field names are stable; sizes are bytes, times Unix seconds.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ErasedList<'a> {
     /// In the order of their erasure; a volume that was moved is there once for each drive.

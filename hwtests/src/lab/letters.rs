@@ -63,15 +63,7 @@ impl LabRig {
         capability: &VolumeCapability,
     ) -> Placed {
         let parameters = [("class", class), ("encryption", "luks2")];
-        let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let request = CreateVolumeRequest {
-            name: name.to_owned(),
-            capacity_range: Some(csi::bytes(bytes)),
-            volume_capabilities: vec![capability.clone()],
-            parameters: parameters.into(),
-            ..CreateVolumeRequest::default()
-        };
-        let made = persistently(async || self.csi.create_with(request.clone()).await);
+        let made = persistently(async || self.create(&parameters, name, bytes, capability).await);
         self.place(&made.await, name, capability)
     }
 
@@ -86,11 +78,23 @@ impl LabRig {
         bytes: u64,
         capability: &VolumeCapability,
     ) -> Result<Volume, Status> {
+        let parameters = [("class", class)];
+        self.create(&parameters, name, bytes, capability).await
+    }
+
+    async fn create(
+        &self,
+        parameters: &[(&str, &str)],
+        name: &str,
+        bytes: u64,
+        capability: &VolumeCapability,
+    ) -> Result<Volume, Status> {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let request = CreateVolumeRequest {
             name: name.to_owned(),
             capacity_range: Some(csi::bytes(bytes)),
             volume_capabilities: vec![capability.clone()],
-            parameters: [("class".to_owned(), class.to_owned())].into(),
+            parameters: parameters.iter().map(owned).collect(),
             ..CreateVolumeRequest::default()
         };
         self.csi.create_with(request).await

@@ -344,6 +344,36 @@ fn what_is_kept_with_a_copy_is_replaced_while_it_is_incomplete_and_never_afterwa
     assert!(set(&mut session(&drive), &elsewhere).unwrap().changed);
 }
 
+/// Sets the parameters of the incomplete copy.
+fn record(drive: &FakeDrive, parameters: BTreeMap<String, String>) {
+    let job = SetParameters {
+        drive: job(a(), 1).target,
+        uuid: a(),
+        place: incoming(2),
+        parameters,
+    };
+    set(&mut session(drive), &job).unwrap();
+}
+
+/// Makes the copy the volume.
+fn complete(drive: &FakeDrive) {
+    let live = PlaceState::Live {
+        generation: 2,
+        from: Some(peer(0xd15c)),
+    };
+    session(drive)
+        .set_place(a(), &incoming(2), &live, None)
+        .unwrap();
+}
+
+fn settling(may_end: bool) -> SettleLost {
+    SettleLost {
+        drive: job(a(), 1).target,
+        uuid: a(),
+        may_end,
+    }
+}
+
 #[test]
 fn a_lost_sector_is_recorded_until_it_is_written_and_the_device_ends_with_the_last_one() {
     let drive = drive(incoming(2));
@@ -351,32 +381,15 @@ fn a_lost_sector_is_recorded_until_it_is_written_and_the_device_ends_with_the_la
     let recorded = [range(4096, 4096), range(MIB, 1024)];
     let mut parameters = Default::default();
     lost::keep(Some(&recorded), &mut parameters);
-    let job = SetParameters {
-        drive: job(a(), 1).target,
-        uuid: a(),
-        place: incoming(2),
-        parameters,
-    };
-    set(&mut session(&drive), &job).unwrap();
+    record(&drive, parameters);
     let settle = |drive: &FakeDrive, may_end| {
-        let job = SettleLost {
-            drive: job.drive.clone(),
-            uuid: a(),
-            may_end,
-        };
-        let done = settle(&mut session(drive), &job)?;
+        let done = settle(&mut session(drive), &settling(may_end))?;
         let record = &done.contents.volume(a()).unwrap().record;
         Ok((done.changed, record.lost()))
     };
     // Not of a copy that is no volume yet.
     is_not_there(settle(&drive, true).map(drop));
-    let live = PlaceState::Live {
-        generation: 2,
-        from: Some(peer(0xd15c)),
-    };
-    session(&drive)
-        .set_place(a(), &incoming(2), &live, None)
-        .unwrap();
+    complete(&drive);
     let contents = session(&drive).contents().unwrap();
     let runs = session(&drive).runs(contents.volume(a()).unwrap()).unwrap();
     let begin = runs[0].start;
@@ -411,20 +424,8 @@ fn writes_that_leave_more_ranges_than_a_record_has_keep_the_record_and_are_found
     let whole = [Extent { start: 0, len: MIB }];
     let mut parameters = Default::default();
     lost::keep(Some(&whole), &mut parameters);
-    let job = SetParameters {
-        drive: job(a(), 1).target,
-        uuid: a(),
-        place: incoming(2),
-        parameters,
-    };
-    set(&mut session(&drive), &job).unwrap();
-    let live = PlaceState::Live {
-        generation: 2,
-        from: Some(peer(0xd15c)),
-    };
-    session(&drive)
-        .set_place(a(), &incoming(2), &live, None)
-        .unwrap();
+    record(&drive, parameters);
+    complete(&drive);
     let contents = session(&drive).contents().unwrap();
     let begin = session(&drive).runs(contents.volume(a()).unwrap()).unwrap()[0].start;
     let fill = |every: usize| {
@@ -436,12 +437,7 @@ fn writes_that_leave_more_ranges_than_a_record_has_keep_the_record_and_are_found
         drive.write_at(begin + at, &lost::mark(a(), at)).unwrap();
     }
     let settle = || {
-        let job = SettleLost {
-            drive: job.drive.clone(),
-            uuid: a(),
-            may_end: true,
-        };
-        let done = settle(&mut session(&drive), &job).unwrap();
+        let done = settle(&mut session(&drive), &settling(true)).unwrap();
         done.contents.volume(a()).unwrap().record.lost()
     };
     // 1,024 ranges.
@@ -455,26 +451,9 @@ fn writes_that_leave_more_ranges_than_a_record_has_keep_the_record_and_are_found
 fn lost_sectors_that_are_not_understood_stay_as_they_are_recorded() {
     let drive = drive(incoming(2));
     let unknown = BTreeMap::from([("lostSectors".to_owned(), "v2:?".to_owned())]);
-    let job = SetParameters {
-        drive: job(a(), 1).target,
-        uuid: a(),
-        place: incoming(2),
-        parameters: unknown.clone(),
-    };
-    set(&mut session(&drive), &job).unwrap();
-    let live = PlaceState::Live {
-        generation: 2,
-        from: Some(peer(0xd15c)),
-    };
-    session(&drive)
-        .set_place(a(), &incoming(2), &live, None)
-        .unwrap();
-    let settled = SettleLost {
-        drive: job.drive.clone(),
-        uuid: a(),
-        may_end: true,
-    };
-    let done = settle(&mut session(&drive), &settled).unwrap();
+    record(&drive, unknown.clone());
+    complete(&drive);
+    let done = settle(&mut session(&drive), &settling(true)).unwrap();
     let record = &done.contents.volume(a()).unwrap().record;
     assert_eq!((done.changed, &record.parameters), (false, &unknown));
 }
