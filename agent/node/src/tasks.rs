@@ -27,6 +27,14 @@ impl<K, T: Send + 'static> Tasks<K, T> {
         self.running.len()
     }
 
+    /// True if a task of `of` runs, or has ended and was not returned yet.
+    pub fn has(&self, of: &K) -> bool
+    where
+        K: PartialEq,
+    {
+        self.of.values().any(|one| one == of)
+    }
+
     /// Starts a task. When it has ended or panicked, [`next`](Self::next) returns `of`, which several tasks may have. Must be called within
     /// a Tokio runtime.
     pub fn spawn(&mut self, of: K, task: impl Future<Output = T> + Send + 'static) {
@@ -69,9 +77,14 @@ mod tests {
         tasks.spawn("well", async { 1 });
         tasks.spawn("panics", async { panic!("as it shall") });
         assert_eq!(tasks.count(), 2);
+        assert_eq!(
+            ["well", "panics", "other"].map(|of| tasks.has(&of)),
+            [true, true, false]
+        );
         let mut results = [tasks.next().await, tasks.next().await];
         results.sort();
         assert_eq!(results, [Some(("panics", None)), Some(("well", Some(1)))]);
         assert_eq!((tasks.count(), tasks.next().await), (0, None));
+        assert!(!tasks.has(&"well"));
     }
 }

@@ -1,10 +1,7 @@
 //! Lost sectors of volumes (`drivebay_model::lost`): what was written since is not lost any more. Their marks are read before a stage, after
 //! the last unmount, and, while a volume is in use, after something was written to it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -61,14 +58,12 @@ impl Volumes {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut tasks: Tasks<Uuid, Option<u64>> = Tasks::default();
-        let mut running: BTreeSet<Uuid> = BTreeSet::new();
         // Number of writes when the marks were read last.
         let mut settled: BTreeMap<Uuid, u64> = BTreeMap::new();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some((uuid, writes)) = tasks.next() => {
-                    running.remove(&uuid);
                     match writes.flatten() {
                         Some(writes) => settled.insert(uuid, writes),
                         None => settled.remove(&uuid),
@@ -79,7 +74,7 @@ impl Volumes {
                     settled.retain(|uuid, _| open.iter().any(|(_, volume, _)| volume.uuid == *uuid));
                     for (drive, volume, device) in open {
                         let uuid = volume.uuid;
-                        if running.insert(uuid) {
+                        if !tasks.has(&uuid) {
                             let (this, before) = (self.clone(), settled.get(&uuid).copied());
                             tasks.spawn(uuid, async move {
                                 this.settle_written(&drive, &volume, device, before).await
